@@ -1,6 +1,8 @@
-"""`python bench/page.py [--check]`: writes benchmarks.md from the JSON of runs.
+"""`python bench/page.py [--check]`: writes benchmarks.md and the tables behind it from the JSON of
+runs.
 
-`bench/results/` has one run for each version of Python, and the text of parts that are not in them.
+`bench/results/` has one run for each version of Python and one beside other queues. All their
+figures come to `figures.md` and `peers.md` there, and those that a reader needs to benchmarks.md.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,52 +21,73 @@ from bench.figures import Figure, readable  # noqa: E402
 from bench.peers import quote  # noqa: E402
 from bench.run import PARTS  # noqa: E402
 
+Rows = dict[str, list[dict[str, Any] | None]]
 RESULTS = ROOT / "bench" / "results"
 PAGE = ROOT / "docs" / "project" / "benchmarks.md"
 PEERS = RESULTS / "peers.json"
 """A run of `make peers`, once one is committed."""
+SHOWN = {"pick_up": ("p50", "p99"), "idle": ("statements", "pick-up")}
+"""How the figures begin that benchmarks.md has of these parts; of other parts it has all."""
 HEAD = """\
 # Benchmarks
 
-How fast Rota is, beside what, and which of its targets it misses. This page is written by
-`python bench/page.py` from one run for each version of Python, and other pages take their figures
-from here.
+This page shows how fast Rota is, beside which systems, and which of its targets it misses.
+`python bench/page.py` writes the page from the JSON in [bench/results](../../bench/results).
 
     make bench                                # all parts, at most twenty minutes
     .venv/bin/python bench/run.py --only idle # one part
-
-A run counts committed jobs with durable settings: it first checks that `fsync`,
-`synchronous_commit` and `full_page_writes` are on. It uses a PostgreSQL of its own on the same
-cores, with a fresh database for each part. Peers take turns with Rota, and ratios are within a
-turn: compare figures only within one run. Before it begins it watches the machine and times two
-empty loops. On a busy machine it says so, because other work slows a peer more than Rota.
-
-## Beside other queues
-
-    make peers                                # all systems and scenarios, at most forty minutes
+    make peers                                # Rota beside other queues, at most forty minutes
     make peers ONLY=drain,pg-boss ROUNDS=1    # one scenario, of Rota and pg-boss
     make peers ONLY=enqueue,steady SECONDS=2  # short measurements
 
-`make peers` installs each system into an environment of its own under `.peers/`. A system that
-cannot be installed is skipped, and the run says so. It needs Node for graphile-worker and pg-boss,
-Python 3.12 for Django's tasks and Oban, and `redis-server` for Celery and RQ. The others use one
-PostgreSQL with its durable settings, and take turns, each in a fresh database; one round, and 30
-seconds of the steady rate, unless `--rounds` and `--steady` say more. Each plays in the best
-configuration that its documentation knows, and at its defaults. Handlers write to a file outside of
-the database, and from it the run counts what a crash cost. A dead worker is noticed as soon as a
-system can be told to, after 10 seconds where it takes any number: so Rota's lease is 10 seconds
-there, and not its 2 minutes.
+Both commands count committed jobs, on a PostgreSQL of their own on the same cores, with durable
+settings: they first check that `fsync`, `synchronous_commit` and `full_page_writes` are on. Each
+part has a fresh database. Peers take turns with Rota, and ratios are within a turn: compare figures
+only within one run. A run first watches the machine and times two empty loops. On a busy machine it
+says so, because other work slows a peer more than Rota.
 
-It measures the crash of a worker and of the server, a drain, the pick-up of 400 single jobs,
-enqueueing, what a steady rate and an idle worker cost, and a drain with a million jobs waiting or
-an old snapshot open. At the end `.peers/` has a JSON file with all figures and a page that needs no
-other file. The page begins with the questions in which another system is ahead.
-[bench/peers/systems](../../bench/peers/systems) has one file for each system. A run that is copied
-to `bench/results/peers.json` is shown below, and `python bench/page.py` writes its figures into the
-other pages that quote it.
+## Beside other queues
+
+`make peers` installs each system into an environment of its own under `.peers/`. It skips a system
+that cannot be installed, and says so. It needs Node for graphile-worker and pg-boss, Python 3.12
+for Django's tasks and Oban, and `redis-server` for Celery and RQ. Each system plays in the best
+setup for one job at a time that its documentation knows, and at its defaults. Each notices a dead
+worker as soon as it can be told to, or after 10 seconds where it takes any number: so Rota's lease
+is 10 seconds there, and not its 2 minutes. Handlers write to a file outside of the database, and
+from it the run counts what a crash cost.
 
 {peers}
-### What other queues have
+[peers.md](../../bench/results/peers.md) has all tables: the settings of each system, the crash of a
+worker and of the server, the cost of a steady rate and of an idle worker, a drain beside a million
+jobs and under an old snapshot, and why a figure is missing.
+[bench/peers/systems](../../bench/peers/systems) has one file for each system. At its end a run
+leaves its JSON and a page of its own in `.peers/`. Copy the JSON to `bench/results/peers.json`:
+then `python bench/page.py` writes its figures into all pages that quote it.
+
+## Results
+
+![No-op jobs a second, of one worker process](../pictures/benchmark.svg)
+
+A figure in bold misses its target. [figures.md](../../bench/results/figures.md) has every figure,
+with the number of jobs and rounds behind it.
+
+"""
+FIGURES = """\
+# Figures of `make bench`
+
+`python bench/page.py` writes this page from the JSON beside it.
+
+"""
+BESIDE = """\
+# Rota beside other queues
+
+`python bench/page.py` writes this page from `peers.json`.
+[Benchmarks](../../docs/project/benchmarks.md) says how a run is made, and where another system is
+ahead.
+
+"""
+FEATURES = """
+## What other queues have
 
 The README's table of features is not measured. It goes by the documentation and the source of
 
@@ -72,11 +96,23 @@ The README's table of features is not measured. It goes by the documentation and
   each worker counts for itself; `celery beat`; its tasks are plain functions
 - Dramatiq 2.2.1: the middleware `AsyncIO`; `dramatiq.rate_limits`, with Redis or Memcached; its
   package has nothing for schedules or unique jobs
+"""
+EARLIER = """
+## Measured earlier
 
-## Results
+These parts are longer. They were measured on 2026-11-22 to 2026-11-28 on two cores, some beside
+other work. [earlier.md](../../bench/results/earlier.md) has all figures and the commands.
 
-![No-op jobs a second, of one worker process](../pictures/benchmark.svg)
-
+- A drain under an old snapshot has 86 % of the speed of one without (target ≥ 80 %).
+- A transaction that commits 1 s late, under an old snapshot at 20,000 jobs a second: its job starts
+  after 0.04 s, at most 0.27 s (≤ 0.6 s).
+- A drain of one [batch](../understand/batches.md) of 200,000 has 99 … 102 % of the speed of a plain
+  one (≥ 95 %), of a thousand batches one after the other 96 … 108 % (≥ 83 %), of a thousand mixed
+  ones 82 … 90 %, with a batch for each job 38 %.
+- What follows a batch is enqueued at most 0.20 s after the last member has ended (≤ 0.5 s).
+- A claim beside a million due, unknown, dead or future jobs takes 97 … 111 % of the time of one
+  without (≤ 120 %).
+- A search in 10 million rows of history takes 3 … 139 ms, at most 149 ms (≤ 1,000 ms).
 """
 
 
@@ -98,8 +134,9 @@ def make() -> dict[Path, str]:
     """Return each page that quotes a run, as it should be."""
     runs = [json.loads(file.read_text("utf-8")) for file in sorted(RESULTS.glob("python-*.json"))]
     peers = json.loads(PEERS.read_text("utf-8")) if PEERS.exists() else None
-    pages = {PAGE: write(runs, peers)}
+    pages = {PAGE: write(runs, peers), RESULTS / "figures.md": write_figures(runs)}
     if peers is not None:
+        pages[RESULTS / "peers.md"] = BESIDE + quote.summarise(peers) + FEATURES
         for file in list_pages():
             text = file.read_text("utf-8")
             if quote.BLOCK.search(text):
@@ -115,18 +152,34 @@ def list_pages() -> list[Path]:
 
 def write(runs: list[dict[str, Any]], peers: dict[str, Any] | None) -> str:
     """Return the page of figures for the JSON of these runs, and of one beside other queues."""
-    beside = quote.summarise(peers) + "\n" if peers else ""
+    beside = quote.survey(peers) + "\n" if peers else ""
     text = HEAD.replace("{peers}\n", beside) + "".join(_describe(run) for run in runs)
+    for name, figures in _list_parts(runs):
+        begin = SHOWN.get(name, ("",))
+        shown = {what: row for what, row in figures.items() if what.startswith(begin)}
+        text += _write_part(name, shown, runs, is_whole=False)
+    return text + EARLIER
+
+
+def write_figures(runs: list[dict[str, Any]]) -> str:
+    """Return the page with every figure of these runs."""
+    text = FIGURES + "".join(_describe(run) for run in runs)
+    for name, figures in _list_parts(runs):
+        text += _write_part(name, figures, runs, is_whole=True)
+    return text
+
+
+def _list_parts(runs: list[dict[str, Any]]) -> Iterator[tuple[str, Rows]]:
+    """Yield each part that was measured, with its figures of each run."""
     for name in PARTS:
         part = sys.modules[PARTS[name].__module__].PART
-        by_name: dict[str, list[dict[str, Any] | None]] = {}
+        by_name: Rows = {}
         for at, run in enumerate(runs):
             for figure in run["figures"]:
                 if figure["part"] == part:
                     by_name.setdefault(figure["name"], [None] * len(runs))[at] = figure
         if by_name:
-            text += _write_part(name, by_name, runs)
-    return text + (RESULTS / "earlier.md").read_text("utf-8")
+            yield name, by_name
 
 
 def _describe(run: dict[str, Any]) -> str:
@@ -137,25 +190,25 @@ def _describe(run: dict[str, Any]) -> str:
     )
 
 
-def _write_part(
-    part: str, by_name: dict[str, list[dict[str, Any] | None]], runs: list[dict[str, Any]]
-) -> str:
+def _write_part(part: str, rows: Rows, runs: list[dict[str, Any]], *, is_whole: bool) -> str:
+    """Return the table of a part; whole with what each figure was made of."""
     about = (sys.modules[PARTS[part].__module__].__doc__ or "").strip()
-    pythons = " | ".join(f"Python {run['python'].rpartition('.')[0]}" for run in runs)
-    lines = [f"\n## {part}\n\n{about}\n", f"| what | {pythons} | unit | target | note |"]
-    lines.append("|---" * (4 + len(runs)) + "|")
-    for name, figures in by_name.items():
+    of_runs = [at for at in range(len(runs)) if any(figures[at] for figures in rows.values())]
+    pythons = [f"Python {runs[at]['python'].rpartition('.')[0]}" for at in of_runs]
+    head = ["what", *pythons, "target", *["note"] * is_whole]
+    lines = [f"\n## {part}\n\n{about}\n", f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for name, figures in rows.items():
         some = next(one for one in figures if one is not None)
-        cells = " | ".join(_write_value(one) for one in figures)
-        target = _as_figure(some).target
-        lines.append(f"| {name} | {cells} | {some['unit']} | {target} | {some['note']} |")
+        cells = [_write_value(figures[at]) for at in of_runs]
+        row = [name, *cells, _as_figure(some).target, *[some["note"]] * is_whole]
+        lines.append(f"| {' | '.join(row)} |")
     return "\n".join(lines) + "\n"
 
 
 def _write_value(figure: dict[str, Any] | None) -> str:
     if figure is None or figure["value"] is None:
         return ""
-    value = readable(figure["value"])
+    value = f"{readable(figure['value'])} {figure['unit']}".strip()
     made = _as_figure(figure)
     return f"**{value}**, not {made.target}" if made.met is False else value
 

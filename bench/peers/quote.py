@@ -19,6 +19,17 @@ from bench.peers.result import by_table
 Figures = list[dict[str, Any]]
 FENCED = ("crash", "stopped: late writes accepted")
 """What shows whether a worker that stood still may write the end of a job that is no longer its."""
+SURVEYED = (
+    ("drain", "no-op jobs"),
+    ("pick-up", "p50"),
+    ("enqueue", "single"),
+    ("enqueue", "1,000 in one call"),
+    ("steady", "p99, from enqueue to start"),
+    ("idle", "statements"),
+    ("crash", "killed: not run to their end"),
+    FENCED,
+)
+"""The questions of the table in benchmarks.md."""
 BLOCK = re.compile(
     r"(?P<head><!-- peers: (?P<systems>[^|>]+) \| (?P<questions>[^>]+?) -->\n)"
     r"(?P<table>.*?)(?P<foot><!-- /peers -->)",
@@ -51,31 +62,50 @@ def find_loose(text: str, names: Iterable[str]) -> list[str]:
     return found
 
 
-def summarise(document: dict[str, Any]) -> str:
-    """Return what benchmarks.md says of a run: first where another system is ahead, then all."""
+def survey(document: dict[str, Any]) -> str:
+    """Return what benchmarks.md says of a run: where another system is ahead, and one table."""
     tables = by_table(document["figures"])
-    losses = [
-        f"- {what}: {who} {value}; Rota {own}" for what, who, value, own in find_losses(tables)
-    ]
+    losses = find_losses(tables)
+    lost = {what for what, *_ in losses}
+    kept: dict[str, list[str]] = {}
+    for scenario, what in tables:
+        if f"{scenario}: {what}" not in lost:
+            kept.setdefault(scenario, []).append(what.rpartition(": ")[2])
     parts = [
-        f"The committed run is of {document['at'][:10]}; the machine was {document['load']}. Each "
-        "system is in its best setup for one job at a time.",
+        f"The committed run is of {document['at'][:10]}; the machine was {document['load']}.",
         *(f"SKIPPED: {name}: {why}" for name, why in document["skipped"].items()),
-        "Another system, in some setup, is ahead of Rota in:" if losses else "",
-        "\n".join(losses),
+    ]
+    if losses:
+        head = ["| what | ahead | its figure | Rota |", "|---" * 4 + "|"]
+        rows = [f"| {' | '.join(row)} |" for row in losses]
+        parts += ["Another system, in some setup, is ahead of Rota in:", "\n".join(head + rows)]
+    parts += [
+        "No other system is ahead in the other questions:",
+        "\n".join(f"- {scenario}: {'; '.join(asked)}" for scenario, asked in kept.items()),
+        _write_table("system", {": ".join(one): tables[one] for one in SURVEYED if one in tables}),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def summarise(document: dict[str, Any]) -> str:
+    """Return all tables of a run, and why a figure is missing."""
+    tables = by_table(document["figures"])
+    parts = [
+        f"The run is of {document['at'][:10]}; the machine was {document['load']}. Each system is "
+        "in its best setup for one job at a time.",
         *_promise(document, tables),
     ]
     for scenario in document["scenarios"]:
         asked = {what: figures for (one, what), figures in tables.items() if one == scenario}
         if asked:
-            parts.append(_by_system(scenario, asked))
-    return "\n\n".join(part for part in parts if part) + "\n"
+            parts.append("\n".join([_write_table(scenario, asked), *_excuse(asked)]))
+    return "\n\n".join(parts) + "\n"
 
 
-def _by_system(scenario: str, asked: dict[str, Figures]) -> str:
-    """Return a table with a row for each system."""
+def _write_table(title: str, asked: dict[str, Figures]) -> str:
+    """Return a table with a row for each system, the best in the first question first."""
     head = " | ".join(f"{what}, {figures[0]['unit']}" for what, figures in asked.items())
-    lines = [f"| {scenario} | {head} |", "|---" * (len(asked) + 1) + "|"]
+    lines = [f"| {title} | {head} |", "|---" * (len(asked) + 1) + "|"]
     values = {
         what: {one["system"]: _value(one) for one in figures if one["is_lead"]}
         for what, figures in asked.items()
@@ -84,6 +114,11 @@ def _by_system(scenario: str, asked: dict[str, Figures]) -> str:
     for system in first:
         cells = " | ".join(values[what].get(system, "") for what in asked)
         lines.append(f"| {system} | {cells} |")
+    return "\n".join(lines)
+
+
+def _excuse(asked: dict[str, Figures]) -> Iterator[str]:
+    """Yield why a system has no figure."""
     why: dict[tuple[str, ...], list[str]] = {}
     for what, figures in asked.items():
         reasons = tuple(
@@ -94,8 +129,7 @@ def _by_system(scenario: str, asked: dict[str, Figures]) -> str:
         if reasons:
             why.setdefault(reasons, []).append(what)
     for reasons, asked_in_vain in why.items():
-        lines += ["", f"Where it is none, {'; '.join(asked_in_vain)}:", "", *reasons]
-    return "\n".join(lines)
+        yield from ["", f"Where it is none, {'; '.join(asked_in_vain)}:", "", *reasons]
 
 
 def _promise(document: dict[str, Any], tables: dict[tuple[str, str], Figures]) -> Iterator[str]:

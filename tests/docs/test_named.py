@@ -28,7 +28,8 @@ LEAST = 12
 
 
 def test_the_links_of_the_pages_lead_to_files_and_headings_that_are_there() -> None:
-    for page in [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]:
+    results = (ROOT / "bench/results").glob("*.md")
+    for page in [*PAGES, *results, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]:
         for target in re.findall(r"\]\((?!https?:|mailto:)([^)\s]+)\)", page.read_text()):
             path, _, heading = target.partition("#")
             found = (page.parent / path).resolve() if path else page

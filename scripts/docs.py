@@ -91,7 +91,7 @@ def decisions_page() -> str:
     lines = [
         "# Decisions",
         "",
-        "Why the house is as it is: what was measured, and what was decided against.",
+        "Each page has a question, what was measured, what was decided, and what was rejected.",
         "`make docs` generates this list.",
         "",
         *(f"- [{title}]({name})" for name, title in titles),

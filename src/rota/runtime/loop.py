@@ -17,7 +17,7 @@ T = TypeVar("T")
 logger = logging.getLogger("rota")
 
 COLLECT_AFTER = (20_000, 20, 50)
-"""The collector's thresholds while a loop of ours runs: measured in docs/project/benchmarks.md."""
+"""The collector's thresholds while a loop of ours runs."""
 LEFT_BEHIND_S = 1.0
 """How long tasks that handlers left behind may take to stop when the loop ends."""
 

@@ -138,8 +138,8 @@ def test_a_job_that_nothing_holds_back_says_nothing(job: rota.Job, facts: WaitFa
 
 
 def test_the_hour_of_an_unread_payload_is_the_same_wherever_it_stands() -> None:
-    functions = Path(rota.__file__).parent / "store" / "schema" / "functions"
+    claim = Path(rota.__file__).parent / "store" / "schema" / "functions" / "claim"
     for name in ("job_claim", "payloads_unread"):
-        text = (functions / f"{name}.sql").read_text("utf-8")
+        text = (claim / f"{name}.sql").read_text("utf-8")
         hours = re.findall(r"interval '(\d+) hours?'", text)
         assert [timedelta(hours=int(one)) for one in hours] == [UNREAD], name

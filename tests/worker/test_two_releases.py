@@ -150,16 +150,15 @@ def next_release(tmp_path: Path) -> Path:
     shutil.copytree(HERE, package, ignore=shutil.ignore_patterns("__pycache__"))
     _edit(package / "declare" / "release.py", 'VERSION = "0.1.0"', 'VERSION = "0.2.0"')
     functions = package / SCHEMA / "functions"
-    finish = (functions / "job_finish.sql").read_text(encoding="utf-8")
-    (functions / "job_finish_2.sql").write_text(
-        finish.replace("function job_finish(", "function job_finish_2("), encoding="utf-8"
-    )
+    finish = functions / "finish" / "job_finish_2.sql"
+    shutil.copy(functions / "finish" / "job_finish.sql", finish)
+    _edit(finish, "function {schema}.job_finish(", "function {schema}.job_finish_2(")
     for file in (package / "store" / "ops").glob("*.py"):
         file.write_text(
             file.read_text(encoding="utf-8").replace('"job_finish"', '"job_finish_2"'),
             encoding="utf-8",
         )
-    _edit(functions / "job_renew.sql", "begin\n", "begin\n  -- of 0.2.0\n")
+    _edit(functions / "lease" / "job_renew.sql", "begin\n", "begin\n  -- of 0.2.0\n")
     return place
 
 

@@ -59,10 +59,12 @@ def read_sql(file: Traversable) -> str:
 
 
 def sql_files(folder: str) -> list[Traversable]:
-    found = files(__package__).joinpath("schema", folder).iterdir()
-    return sorted(
-        (file for file in found if file.name.endswith(".sql")), key=lambda file: file.name
-    )
+    """Return the SQL files of a folder and of the folders in it, by their names."""
+    found = list(files(__package__).joinpath("schema", folder).iterdir())
+    for place in found:
+        if place.is_dir():
+            found += place.iterdir()
+    return sorted((one for one in found if one.name.endswith(".sql")), key=lambda one: one.name)
 
 
 @dataclass(frozen=True, slots=True)

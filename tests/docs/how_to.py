@@ -532,8 +532,8 @@ def find_harm(reader: Reader) -> None:
 
     @reader.app.job("remind")
     def remind(user: int) -> None:
-        reader.ask(f"insert into reminder values ({user}, '2026-01-14 09:30')")
         mail.enqueue()
+        reader.ask(f"insert into reminder values ({user}, '2026-01-14 09:30')")
 
     reader.names["remind"] = remind
     reader.follow_to("The second run must change nothing")

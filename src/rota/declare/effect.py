@@ -160,7 +160,7 @@ class EffectBlock:
     @property
     def name(self) -> str:
         """What messages call it."""
-        return f"effect {self.effect.key!r}"
+        return self._intent.name
 
     def __repr__(self) -> str:
         return f"<{self.name} of job {self._journal.job}>"
@@ -303,10 +303,6 @@ class StepBlock(EffectBlock):
     ) -> None:
         super().__init__(journal, name, if_uncertain, (), journal.next_place(name))
         self._type = _find_return_type(fn, args)
-
-    @property
-    def name(self) -> str:
-        return f"step {self.effect.key!r}"
 
     def _begin(self, answer: EffectAnswer) -> Effect:
         effect = super()._begin(answer)

@@ -37,7 +37,7 @@ class Journal:
         self._lock = threading.Lock()
         self._steps: dict[str, int] = {}
         """The place of each step that was called."""
-        self._open: set[tuple[str, bool]] = set()
+        self._open: set[str] = set()
         self.unasked: list[str] = []
         """Effects that were done before, and whose blocks did not ask."""
 
@@ -65,23 +65,22 @@ class Journal:
     def open(self, intent: EffectCall) -> None:
         """Note that a block begins. Raises UsageError: it is within a block of the same effect."""
         with self._lock:
-            if _identify(intent) in self._open:
+            if intent.name in self._open:
                 raise UsageError(
                     f"effect {intent.key!r} is open already in this attempt; it has one block at a "
                     "time"
                 )
-            self._open.add(_identify(intent))
+            self._open.add(intent.name)
 
     def close(self, intent: EffectCall) -> None:
         """Note that a block has ended."""
         with self._lock:
-            self._open.discard(_identify(intent))
+            self._open.discard(intent.name)
 
     def refuse_open(self) -> None:
         """Raise UsageError if a block is open: its end cannot be written once the job is over."""
         with self._lock:
-            for key, is_step in self._open:
-                what = f"step {key!r}" if is_step else f"effect {key!r}"
+            for what in self._open:
                 raise UsageError(
                     f"{what} is open: the commit ends the job, so that its result could not be "
                     "written any more; begin the transaction after it"
@@ -107,10 +106,6 @@ class Journal:
         if self._keeper is None:
             raise UsageError("only a worker can keep the effects of a context")
         return self._keeper
-
-
-def _identify(intent: EffectCall) -> tuple[str, bool]:
-    return intent.key, intent.place is not None
 
 
 def _forget(task: asyncio.Future[EffectAnswer]) -> None:

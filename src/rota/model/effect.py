@@ -43,6 +43,11 @@ class EffectCall(msgspec.Struct, frozen=True):
     not_done: datetime | None = None
     """When the intent was written that a person has found not to have happened."""
 
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return f"{'effect' if self.place is None else 'step'} {self.key!r}"
+
 
 class EffectAnswer(msgspec.Struct, frozen=True):
     """What the database says. `effect_intend.sql` explains the states of an intent; the end of one
@@ -62,7 +67,7 @@ class EffectAnswer(msgspec.Struct, frozen=True):
 
 def find_obstacle(call: EffectCall, answer: EffectAnswer) -> Outcome | AttemptCancelled | None:
     """Return how the attempt ends because of an answer; None: it goes on."""
-    what = f"step {call.key!r}" if call.place is not None else f"effect {call.key!r}"
+    what = call.name
     match answer.state:
         case "lost":
             return AttemptCancelled(f"the job is not held by this attempt any more: {what}")

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import secrets
-import sys
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 from rota.app import App
 from rota.client.base import LIST_MAX
@@ -28,24 +29,13 @@ from rota.model.units import plural
 from rota.observe.events import Bus
 from rota.runtime.loop import run_alone
 from rota.store.db import Database
-from rota.store.errors import StoreError
 from rota.store.ops import EffectRecord
-from rota.testing.kills import (
-    NOT_THEIRS,
-    Place,
-    Tables,
-    Watcher,
-    begin_again,
-    count_rows,
-    find_obstacle,
-    find_stable,
-    make_state_query,
-    read_tables,
-)
+from rota.testing.kills import END, Kill
 from rota.worker.attempt import Attempt
 from rota.worker.worker import Worker
 
-ALL_TABLES = "name all tables that it writes"
+ROWS_MAX = 100_000
+"""Most rows of a table that are compared."""
 SHOWN_MAX = 5
 """Most rows of one difference that its message shows."""
 
@@ -53,18 +43,16 @@ SHOWN_MAX = 5
 def run_twice(new_job: NewJob, *, tables: Iterable[str] = ()) -> None:
     """Run a handler, lose its worker before the success is written, run it again, and compare.
 
-    Both runs are real attempts of a worker in this process, on the database of the App. What the
-    first did stays; of its success nothing is written, as if the worker had been killed at that
-    moment. After the second run all must be as after the first: the rows of the tables that you
-    name, the effects and steps of the job, and the jobs that it enqueued. Nothing else runs
-    meanwhile, and the jobs that it enqueued are not run.
+    The runs are real attempts of a worker in this process, on the database of the App. What a run
+    did stays; of its success nothing is written, as if the worker had been killed at that moment.
+    After the second run all must be as after the first: the rows of the tables that you name, the
+    effects and steps of the job, and the jobs that it enqueued. Nothing else runs meanwhile, and
+    the jobs that it enqueued are not run.
 
-    With tables, a handler that commits more than once is also killed after each of its commits (at
-    most ten of them), and run again. Each time the rows of these tables are put back, and the jobs
-    forgotten that came meanwhile. The end must be as after an undisturbed run, but for columns in
-    which each run leaves other values. So name all tables that it writes; a warning says if nothing
-    can be told. With `process=True` it is not killed there; nor, lest it deletes what others write,
-    if workers of other processes have used the database within the hour.
+    Before that, the handler is killed at the first ten of its calls of Rota that commit something:
+    before each enqueue, each effect, the result of each step (or effect with `if_uncertain=
+    "repeat"`), and the commit that finishes its job. The next run must come there again, and change
+    nothing on its way. It is not killed between two other statements; nor with `process=True`.
 
     A handler that finished its job in its own transaction has no second run.
 
@@ -73,7 +61,7 @@ def run_twice(new_job: NewJob, *, tables: Iterable[str] = ()) -> None:
         tables: names of tables in that database, as SQL writes them; up to 100,000 rows each.
 
     Raises:
-        AssertionError: a run did not succeed, or the second one changed something, or left
+        AssertionError: a run did not succeed, or one that was repeated changed something, or left
             something out; with what.
         UsageError: there is no such table, the type belongs to no App, another job has the
             idempotency key, or this is called in a running event loop (await `arun_twice`).
@@ -92,107 +80,46 @@ class _Runs:
     def __init__(self, app: App, new_job: NewJob, tables: list[str]) -> None:
         self._app = app
         self._new_job = new_job
-        self._handler = new_job.job_type._declaration.func
+        self._name = repr(new_job.job_type.name)
         self._tables = tables
         self._queue = f"run_twice:{secrets.token_hex(8)}"
-        self._lost: list[Attempt] = []
+        self._tried: set[str] = set()
+        """The places at which it was killed."""
+        self._is_lost = False
+        """Whether the last run was killed, so that nothing of its outcome was written."""
         self._unasked: list[str] = []
-        self._untold: list[str] = []
-        """Why nothing is told of kills between its commits."""
+        """The effects that were done before the last run, and about which it did not ask."""
 
     async def compare(self) -> None:
-        """Run it twice, and before that once more for each place at which it is killed."""
-        app, database = self._app, self._app._database
-        rows = await asyncio.to_thread(read_tables, database, self._tables)
-        job = first_job = await self._enqueue()
-        is_finished, places = await self._find_places(job)
-        if not is_finished and not self._lost:
-            raise AssertionError(f"the first run did not succeed: {await _explain(app, job)}")
-        before = first = await _look(app, job, self._tables)
-        killed: list[tuple[Place, _Seen | str | None]] = []
-        try:
-            killed = [(at, await self._kill(first_job, rows, at)) for at in places]
-            if places:
-                await asyncio.to_thread(begin_again, database, first_job, rows)
-                job = await self._enqueue()
-                is_finished = await self._run(self._lose_success)
-                before = await _look(app, job, self._tables)
-        except StoreError as error:
-            self._untold.append(f"{error.summary}; {ALL_TABLES}")
-        if not is_finished:  # otherwise its writes and its success are one
-            await self._run_again(job, "the second run")
-            unasked = "effect {!r}: its block did not ask effect.done"
-            differences = [unasked.format(key) for key in self._unasked]
-            differences += before.compare(await _look(app, job, self._tables))
-            self._refuse("a second run of {} is not harmless", differences)
-        if killed:
-            self._judge(rows, first, before, killed)
-        if self._untold:
-            self._warn("; ".join(self._untold))
-
-    async def _find_places(self, job: int) -> tuple[bool, list[Place]]:
-        """Run it for the first time; return whether it finished its job itself, and where it can be
-        killed."""
-        database, options = self._app._database, self._new_job.job_type._declaration.options
-        if not self._tables or options.process is not None:
-            return await self._run(self._lose_success), []
-        if obstacle := await asyncio.to_thread(find_obstacle, database, self._tables):
-            self._untold.append(obstacle)
-            return await self._run(self._lose_success), []
-        with database.open_connection("testing") as connection:
-            query = make_state_query(database.schema, job, self._tables)
-            watcher = Watcher(self._handler, connection, query)
-            is_finished = await self._run(self._lose_success, watcher)
-            if not watcher.visits:
-                self._untold.append("none of its lines was seen")
-            return is_finished, watcher.list_places()
-
-    async def _kill(self, first_job: int, rows: Tables, place: Place) -> _Seen | str | None:
-        """Begin again, kill it at a place, and run it once more; return what there is then, or why
-        the next run failed. None: an effect is uncertain, which a person decides."""
-        app, database = self._app, self._app._database
-        await asyncio.to_thread(begin_again, database, first_job, rows)
+        """Run it twice up to each place at which it is killed, the last time to its end."""
+        await asyncio.to_thread(read_tables, self._app._database, self._tables)
         job = await self._enqueue()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)  # what it had open is left behind
-            is_finished = await self._run(_kill, Watcher(self._handler, None, "", place))
-            gc.collect()
-        if not is_finished:
-            try:
-                await self._run_again(job, "the next run")
-            except AssertionError as error:
-                is_uncertain = await app.effects.afind(job=job, status="uncertain")
-                return None if is_uncertain else str(error)
-        return await _look(app, job, self._tables)
+        what = "the first run"
+        while True:
+            first = Kill(self._tried)
+            await self._run(job, first, what)
+            if not self._is_lost:  # its writes and its success are one
+                return
+            place = first.place
+            before = await self._look(job)
+            what = "the second run" if place == END else f"the run after a kill before {place}"
+            again = Kill(self._tried, place)
+            await self._run(job, again, what)
+            if not again.has_come:
+                raise AssertionError(
+                    f"a second run of {self._name} does not come to {place}, before which the "
+                    "first one was killed"
+                )
+            if again.place == place:
+                self._refuse(place, before.compare(await self._look(job)))
+            if not self._is_lost:
+                return
 
-    def _judge(
-        self,
-        rows: Tables,
-        first: _Seen,
-        again: _Seen,
-        killed: Sequence[tuple[Place, _Seen | str | None]],
-    ) -> None:
-        """Compare what killed runs left with what undisturbed ones did."""
-        stable = find_stable(rows, first.tables, again.tables)
-        if stable is None or first.jobs != again.jobs:
-            why = "it does other things each time, or writes to others"
-            return self._untold.append(f"{why}; {ALL_TABLES}")
-        effects = first.effects.keys() & again.effects.keys()
-        for (file, line, _), after in killed:
-            what = f"a run of {{}} that is killed before line {line} of {file} is not made good"
-            if isinstance(after, str):
-                self._refuse(what, [after])
-            elif after is not None:
-                self._refuse(what, again.compare_killed(after, stable, effects))
-        return None
-
-    def _warn(self, why: str) -> None:
-        """Warn at the application's line; last, because as an error it ends the test."""
-        frame, level = sys._getframe(), 1
-        while frame.f_back and frame.f_code.co_filename.startswith(NOT_THEIRS):
-            frame, level = frame.f_back, level + 1
-        what = f"run_twice tells nothing of {self._new_job.job_type.name!r} between its commits"
-        warnings.warn(f"{what}: {why}", stacklevel=level)
+    def _refuse(self, place: str, changes: Iterable[str]) -> None:
+        unasked = [f"effect {key!r}: its block did not ask effect.done" for key in self._unasked]
+        if told := "".join(f"\n  {one}" for one in (*unasked, *changes)):
+            until = "" if place == END else f" up to {place}"
+            raise AssertionError(f"a second run of {self._name}{until} is not harmless:{told}")
 
     async def _enqueue(self) -> int:
         with carry_meta(self._app._enqueue_arounds, [self._new_job.using(queue=self._queue)]) as [
@@ -204,44 +131,53 @@ class _Runs:
             raise UsageError(f"run_twice: {what}")
         return enqueued.id
 
-    async def _run(self, on_end: Callable[[Attempt], None], watcher: Watcher | None = None) -> bool:
-        """Run what is due; return whether it has succeeded."""
-        config = WorkerConfig(queues={self._queue: 1}, drain=True, asks_limits=False)
-        spec = self._app._make_spec(config)
-        if watcher is not None:
-            spec = replace(spec, arounds=(*spec.arounds, watcher.around))
-        worker = Worker(self._app._database, spec, Bus(), on_end=on_end)
-        return (await worker.run()).succeeded == 1
+    async def _run(self, job: int, kill: Kill, what: str) -> None:
+        """Run it until it is killed or ends. Raises AssertionError: it failed."""
+        app, job_type = self._app, self._new_job.job_type._declaration
+        if self._is_lost:
+            await app.aretry(job, why="rota.testing.run_twice", by="rota.testing")
+        self._is_lost = False
+        spec = app._make_spec(WorkerConfig(queues={self._queue: 1}, drain=True, asks_limits=False))
+        if job_type.options.process is None:
+            spec = replace(
+                spec, types={job_type.name: job_type}, arounds=(kill.around, *spec.arounds)
+            )
+        worker = Worker(app._database, spec, Bus(), on_end=partial(self._end, kill))
+        app._enqueue_arounds.append(kill.around_enqueue)
+        try:
+            summary = await worker.run()
+        finally:
+            app._enqueue_arounds.remove(kill.around_enqueue)
+        if not self._is_lost and summary.succeeded != 1:
+            raise AssertionError(f"{what} did not succeed: {await _explain(app, job)}")
 
-    async def _run_again(self, job: int, what: str) -> None:
-        await self._app.aretry(job, why="rota.testing.run_twice", by="rota.testing")
-        if not await self._run(self._see):
-            raise AssertionError(f"{what} did not succeed: {await _explain(self._app, job)}")
-
-    def _lose_success(self, attempt: Attempt) -> None:
-        """Write nothing of a success: as if the worker was killed when its handler returned."""
-        if isinstance(attempt.outcome, Succeeded) and not attempt.completes:
+    def _end(self, kill: Kill, attempt: Attempt) -> None:
+        """Write nothing of an attempt that was killed, or that is to run again."""
+        outcome, is_killed = attempt.outcome, kill.place != END
+        if attempt.context is not None:  # otherwise it ran in another process
+            self._unasked = attempt.context._unasked_effects
+        if is_killed and isinstance(outcome, Errored):
+            _close_left(outcome.error)
+        is_lost = is_killed or (isinstance(outcome, Succeeded) and kill.aim != END)
+        self._is_lost = is_lost and not attempt.completes
+        if self._is_lost:
             attempt.lose()
-            self._lost.append(attempt)
 
-    def _see(self, attempt: Attempt) -> None:
-        """Note the effects that the handler did not ask about; those of another process are not
-        seen."""
-        if attempt.context is not None:
-            self._unasked.extend(attempt.context._unasked_effects)
-
-    def _refuse(self, what: str, differences: Iterable[str]) -> None:
-        if told := "".join(f"\n  {difference}" for difference in differences):
-            raise AssertionError(f"{what.format(repr(self._new_job.job_type.name))}:{told}")
+    async def _look(self, job: int) -> _Seen:
+        effects = await self._app.effects.afind(job=job, status="done", limit=LIST_MAX)
+        return _Seen(
+            {("step" if one.step_of else "effect", one.key): one for one in effects},
+            await asyncio.to_thread(_count_jobs, self._app._database, job),
+            await asyncio.to_thread(read_tables, self._app._database, self._tables),
+        )
 
 
-def _kill(attempt: Attempt) -> None:
-    """Write nothing of how it ended, unless its handler may have finished the job itself; and close
-    what it had open."""
-    if isinstance(attempt.outcome, Errored):
-        traceback.clear_frames(attempt.outcome.error.__traceback__)
-    if not attempt.completes:
-        attempt.lose()
+def _close_left(error: BaseException) -> None:
+    """Close what a killed handler had open, as the end of its process would."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        traceback.clear_frames(error.__traceback__)
+        gc.collect()
 
 
 def _find_app(new_job: NewJob) -> App:
@@ -265,10 +201,10 @@ class _Seen:
     """What a run can have changed."""
 
     effects: dict[tuple[str, str], EffectRecord]
-    """By "effect" or "step", and key."""
+    """Those that are done, by "effect" or "step", and key."""
     jobs: Counter[str]
     """Those that were enqueued after this one, by type."""
-    tables: Tables
+    tables: dict[str, Counter[str]]
     """Their rows."""
 
     def compare(self, after: _Seen) -> Iterator[str]:
@@ -281,48 +217,32 @@ class _Seen:
                 yield f"{kind} {key!r} was done again"
         for name, count in (after.jobs - self.jobs).items():
             yield f"{plural(count, 'job')} of type {name!r} enqueued again"
-        for table in after.tables:
-            yield from self._compare_rows(after, table, None)
-
-    def compare_killed(
-        self, after: _Seen, stable: Mapping[str, list[str]], effects: Iterable[tuple[str, str]]
-    ) -> Iterator[str]:
-        """Say what is otherwise after a run that was killed and one that was not: of these columns
-        and effects."""
-        for kind, key in effects:
-            if (kind, key) not in after.effects:
-                yield f"{kind} {key!r} was not done"
-        for what, jobs in (("again", after.jobs - self.jobs), ("never", self.jobs - after.jobs)):
-            for name, count in jobs.items():
-                yield f"{plural(count, 'job')} of type {name!r} enqueued {what}"
-        for table, columns in stable.items():
-            yield from self._compare_rows(after, table, columns)
-
-    def _compare_rows(
-        self, after: _Seen, table: str, columns: Sequence[str] | None
-    ) -> Iterator[str]:
-        yield from _tell_rows(
-            table,
-            count_rows(self.tables[table], columns),
-            count_rows(after.tables[table], columns),
-        )
+        for table, rows in after.tables.items():
+            yield from _tell_rows(table, "more", rows - self.tables[table])
+            yield from _tell_rows(table, "gone", self.tables[table] - rows)
 
 
-def _tell_rows(table: str, before: Counter[str], after: Counter[str]) -> Iterator[str]:
-    for what, rows in (("more", after - before), ("gone", before - after)):
-        if rows:
-            shown = ", ".join(one_line(row, 200) for row in list(rows)[:SHOWN_MAX])
-            rest = "" if len(rows) <= SHOWN_MAX else ", …"
-            yield f"table {table}: {plural(rows.total(), 'row')} {what}: {shown}{rest}"
+def _tell_rows(table: str, what: str, rows: Counter[str]) -> Iterator[str]:
+    if rows:
+        shown = ", ".join(one_line(row, 200) for row in list(rows)[:SHOWN_MAX])
+        rest = "" if len(rows) <= SHOWN_MAX else ", …"
+        yield f"table {table}: {plural(rows.total(), 'row')} {what}: {shown}{rest}"
 
 
-async def _look(app: App, job: int, tables: Sequence[str]) -> _Seen:
-    effects = await app.effects.afind(job=job, limit=LIST_MAX)
-    return _Seen(
-        {("step" if one.step_of else "effect", one.key): one for one in effects},
-        await asyncio.to_thread(_count_jobs, app._database, job),
-        await asyncio.to_thread(read_tables, app._database, tables),
-    )
+def read_tables(database: Database, names: Iterable[str]) -> dict[str, Counter[str]]:
+    """Return the rows of tables. Raises UsageError: there is no such table, or it is too large."""
+    with database.open_connection("testing") as connection:
+        return {name: _read_rows(connection, name) for name in names}
+
+
+def _read_rows(connection: Any, table: str) -> Counter[str]:
+    [(name,)] = connection.execute("select to_regclass(%s)::text", [table]).fetchall()
+    if name is None:
+        raise UsageError(f"run_twice: there is no table {table!r} in the database of the App")
+    rows = connection.execute(f"select t::text from {name} t limit {ROWS_MAX + 1}").fetchall()
+    if len(rows) > ROWS_MAX:
+        raise UsageError(f"run_twice: {table} has more than {ROWS_MAX:,} rows, too many to compare")
+    return Counter(row for [row] in rows)
 
 
 def _count_jobs(database: Database, job: int) -> Counter[str]:

@@ -18,24 +18,21 @@ from typing import Any
 
 import msgspec
 
-from rota.declare.around import Around
 from rota.declare.context import Context
-from rota.declare.jobs import Lifespan
 from rota.errors import UsageError
 from rota.model.awaited import has_awaited
 from rota.model.job import Job, Status
 from rota.model.outcome import End
-from rota.model.scrub import Hidden
 from rota.store import ops
 from rota.store.driver import Operation, Query
 from rota.store.errors import RowRefused, StoreError
 from rota.store.ops import Filter
 from rota.testing.bound import BoundDatabase
-from rota.worker.attempt import Attempt
+from rota.worker.attempt import Attempt, make_attempts
 from rota.worker.completion import Completer, NotCommitted
 from rota.worker.effects import EffectKeeper
 from rota.worker.finisher import find_late_result, make_ending
-from rota.worker.invoke import GoesOn, ainvoke, invoke
+from rota.worker.invoke import ainvoke, invoke
 from rota.worker.spec import WorkerSpec
 from rota.worker.summary import Performed, find_error
 
@@ -54,9 +51,7 @@ class HandlerCall:
 
     attempt: Attempt
     arguments: dict[str, Any]
-    arounds: tuple[Around, ...]
-    lifespans: tuple[Lifespan, ...]
-    """Those of the App's Jobs; an async handler runs within them."""
+    spec: WorkerSpec
 
     @property
     def is_async(self) -> bool:
@@ -80,7 +75,8 @@ def perform(database: BoundDatabase, spec: WorkerSpec, state: Any, id_: int) -> 
         step = next(steps)
         while True:
             if isinstance(step, HandlerCall):
-                step = steps.send(_call(database, step))
+                _call(database, step)
+                step = next(steps)
             else:
                 step = steps.send(database.run(step))
     except StopIteration as end:
@@ -100,14 +96,15 @@ async def aperform(database: BoundDatabase, spec: WorkerSpec, state: Any, id_: i
     try:
         step = next(steps)
         while True:
+            answer = None
             if not isinstance(step, HandlerCall):
                 answer = await database.arun(step)
             elif step.is_async:
-                answer = await _acall(step)
+                await _acall(step)
             elif database.is_async:
-                answer = await asyncio.to_thread(_call, database, step)
+                await asyncio.to_thread(_call, database, step)
             elif database.has_thread:
-                answer = await database.call_from_loop(partial(_call, database, step))
+                await database.call_from_loop(partial(_call, database, step))
             else:
                 raise UsageError(
                     f"the handler of {step.attempt.job_type.name!r} is a plain function and the "
@@ -123,22 +120,13 @@ def _attempt(database: BoundDatabase, spec: WorkerSpec, state: Any, id_: int) ->
     claimed_at = time.monotonic()
     claimed: ops.Claimed = yield ops.claim_one(spec.make_claimant(), id_)
     [job] = claimed.jobs
-    attempt = Attempt(
-        job,
-        spec.types[job.job_type],
-        claimed_at,
-        spec.find_lease_s(job.job_type),
-        bool(claimed.suspects),
-        bool(claimed.unrecorded),
-        bool(claimed.capped),
-    )
+    [attempt] = make_attempts(claimed, spec.types, spec.list_leases_s(), claimed_at)
     if has_awaited(job):
         told = yield ops.read_results([job.id])
         attempt.results = told[job.id]
     if attempt.must_record_start:
         yield ops.start([(job.id, job.claims, False)])
-    end = yield from _call_in_savepoint(database, spec, state, attempt)
-    attempt.end(end, time.monotonic())
+    yield from _call_in_savepoint(database, spec, state, attempt)
     if attempt.context is not None and attempt.context._progress is not None:
         yield ops.progress([(job.id, job.claims, attempt.context.encode_progress())])
     ending = make_ending(attempt, time.monotonic())
@@ -149,7 +137,7 @@ def _attempt(database: BoundDatabase, spec: WorkerSpec, state: Any, id_: int) ->
     if job.batch is not None:
         yield ops.fold_all_batches()
     found: list[Job] = yield ops.find(Filter(ids=[job.id]))
-    error = find_error(end)
+    error = _find_error(attempt)
     if written is None and not attempt.completes:
         raise UsageError(ENDED) from error
     if attempt.completes and written is not None:
@@ -165,15 +153,16 @@ def make_unkept(ending: ops.Ending) -> Job:
 
 def _call_in_savepoint(
     database: BoundDatabase, spec: WorkerSpec, state: Any, attempt: Attempt
-) -> Generator[Operation[Any] | HandlerCall, Any, End]:
-    """Call the handler. If it leaves the transaction aborted, return to where it began; otherwise
-    what it wrote stays, as what it commits stays in production.
+) -> Generator[Operation[Any] | HandlerCall, Any, None]:
+    """Call the handler, and end the attempt. If it leaves the transaction aborted, return to where
+    it began; otherwise what it wrote stays, as what it commits stays in production.
 
     Raises UsageError: the transaction is another one after it.
     """
     read = attempt.read_arguments()
     if not isinstance(read, tuple):
-        return read
+        _end(attempt, read)
+        return
 
     def note(context: Context) -> float:
         attempt.completes = True
@@ -186,10 +175,9 @@ def _call_in_savepoint(
     Attempt.begin([attempt], None, lambda _: context)
     transaction = yield _read_transaction()
     yield _command(f"savepoint {SAVEPOINT}")
-    end: End = yield HandlerCall(attempt, read[0], spec.arounds, spec.lifespans)
-    if (yield _return_to(transaction)):
-        return end
-    raise UsageError(ENDED) from find_error(end)
+    yield HandlerCall(attempt, read[0], spec)
+    if not (yield _return_to(transaction)):
+        raise UsageError(ENDED) from _find_error(attempt)
 
 
 def _command(text: str) -> Operation[None]:
@@ -215,56 +203,39 @@ def _return_to(transaction: str | None) -> Operation[bool]:
 # The call of the handler: in a copy of the caller's context variables, as in a worker
 
 
-class BoundRun:
-    """An attempt whose handler is called on the test's connection."""
-
-    def __init__(self, attempt: Attempt) -> None:
-        self._attempt = attempt
-        self.end: End
-        """How it ended. Set once the handler was called."""
-
-    @property
-    def hidden(self) -> Hidden | None:
-        return self._attempt.hidden
-
-    def open_context(self) -> Context:
-        """Return what the handler sees."""
-        return self._attempt.open_context()
-
-    def take_first_step(self, now: float) -> End | None:
-        return self._attempt.take_first_step(now)
-
-    def read_return(self, result: Any) -> End:
-        return self._attempt.read_return(result)
-
-    def read_error(self, error: BaseException) -> End:
-        """Return the outcome of a handler that raised. What ends the whole test goes on."""
-        if not isinstance(error, Exception | SystemExit | asyncio.CancelledError):
-            raise GoesOn
-        if isinstance(error, asyncio.CancelledError):
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():  # with the test
-                raise GoesOn
-        return self._attempt.read_error(error)
-
-    def take_end(self, end: End) -> None:
-        self.end = end
-
-
-def _call(database: BoundDatabase, step: HandlerCall) -> End:
+def _call(database: BoundDatabase, step: HandlerCall) -> None:
     if step.is_async:
-        return database.run_coroutine(_acall(step))
-    run = BoundRun(step.attempt)
+        database.run_coroutine(_acall(step))
+        return
     call = contextvars.copy_context().run
-    call(invoke, run, step.call, step.arounds, time.monotonic, BoundRun.take_end)
-    return run.end
+    call(invoke, step.attempt, step.call, step.spec.arounds, time.monotonic, _end)
+    _raise_what_ends_the_test(step.attempt, is_cancelled=False)
 
 
-async def _acall(step: HandlerCall) -> End:
-    run = BoundRun(step.attempt)
-    called = ainvoke(run, step.call, step.arounds, time.monotonic, BoundRun.take_end)
+async def _acall(step: HandlerCall) -> None:
     async with AsyncExitStack() as stack:
-        for one in step.lifespans:
+        for one in step.spec.lifespans:  # those of the App's Jobs
             await stack.enter_async_context(one())
-        await asyncio.create_task(called, name="rota job")
-    return run.end
+        called = ainvoke(step.attempt, step.call, step.spec.arounds, time.monotonic, _end)
+        task = asyncio.create_task(called, name="rota job")
+        await task
+        _raise_what_ends_the_test(step.attempt, is_cancelled=task.cancelling() > 0)
+
+
+def _end(attempt: Attempt, end: End) -> None:
+    attempt.end(end, time.monotonic())
+
+
+def _find_error(attempt: Attempt) -> BaseException | None:
+    assert attempt.outcome is not None
+    return find_error(attempt.outcome)
+
+
+def _raise_what_ends_the_test(attempt: Attempt, *, is_cancelled: bool) -> None:
+    """Raise the error of a handler that is no outcome: it ends the whole test, or it came with the
+    cancellation of the test."""
+    error = _find_error(attempt)
+    if error is None or isinstance(error, Exception | SystemExit):
+        return
+    if is_cancelled or not isinstance(error, asyncio.CancelledError):
+        raise error

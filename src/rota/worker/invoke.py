@@ -92,15 +92,9 @@ async def ainvoke(
     del run, end  # this frame is in the error's traceback, and would keep both
 
 
-class GoesOn(BaseException):
-    """Raised by `HandlerRun.read_error`: the error is no outcome, as what ends a test."""
-
-
 def _read_error(run: HandlerRun, error: BaseException) -> End:
     try:
         return run.read_error(error)
-    except GoesOn:
-        raise error from None
     except BaseException as fault:  # noqa: BLE001 - isinstance asks the error's own class
         return refuse_outcome(fault)
 

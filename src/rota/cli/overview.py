@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -31,8 +31,6 @@ _WORKERS = (
 _DURATIONS = [
     one.name for one in JOB_OPTIONS.values() if one.kind.unit == "duration" and one.name in JOB_TYPE
 ]
-_BEHIND = timedelta(seconds=5)
-"""Figures that are complete up to less than this before now are those of now."""
 _RELEASES_MAX = 5
 """Most releases on one line. `--json` has the others."""
 
@@ -82,11 +80,8 @@ def stats(
 
 
 def _print_figures(found: Stats, hours: int, times: Times, *, by_hour: bool) -> None:
-    is_now = found.complete_to is None or found.complete_to > times.now - _BEHIND
-    until = (
-        "" if is_now or found.complete_to is None else f", until {times.show(found.complete_to)}"
-    )
-    typer.echo(f"\nEnded in the last {hours} h{until}; times are accurate to 10 %")
+    until = times.show(found.complete_to)
+    typer.echo(f"\nEnded in the last {hours} h, until {until}; times are accurate to 10 %")
     counts = ("succeeded", "after a retry", "retried", "dead", "cancelled")
     took = ("waited p50", "waited p95", "ran p50", "ran p95")
     columns = [

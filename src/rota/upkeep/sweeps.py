@@ -40,8 +40,8 @@ def _fold_batches(_: Position) -> Operation[tuple[bool, Position]]:
 
 
 def _roll_up_stats(_: Position) -> Operation[tuple[bool, Position]]:
-    """Add finished jobs to the figures per hour, so that readers need not count history: the
-    minutes that closed since any worker's last pass, an hour of them at a time."""
+    """Add finished jobs to the figures per hour, which readers read instead of history: those since
+    any worker's last pass, an hour of them at a time."""
     return (yield from ops.roll_up_stats()), None
 
 

@@ -90,9 +90,9 @@ class Stats(Record, frozen=True):
     """How long the oldest due job has been waiting; None: nothing is due."""
     too_long: list[Overrun]
     """Jobs that run too long, those that began first."""
-    complete_to: datetime | None
-    """The time up to which the figures below are complete: now, unless so much ended since the last
-    roll-up that a reader would have to wait."""
+    complete_to: datetime
+    """The time up to which the figures below count what ended, an aware datetime: at most about a
+    minute ago while a worker is up."""
     failed_by_release: dict[str, int]
     """The sum of all hours and types."""
     types: list[Figures]
@@ -198,6 +198,6 @@ _RELEASES = msgspec.json.Decoder(dict[str, int])
 
 
 def roll_up_stats() -> Operation[bool]:
-    """Add what ended in closed minutes to the figures, up to an hour of it; return whether there is
-    more."""
+    """Add what ended since the last roll-up to the figures, up to an hour of it; return whether
+    there is more."""
     return (yield Query("stats_roll_up"))[0][0]  # type: ignore[no-any-return]

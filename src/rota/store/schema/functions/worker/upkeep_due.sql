@@ -87,7 +87,7 @@ begin
   end if;
   if p_asked ? 'figures' and exists (
     select from {schema}.stat_rollup f
-    where f.complete_to < date_trunc('minute', v_now - interval '2 minutes', 'UTC')
+    where f.complete_to <= v_now - interval '1 minute'
       or f.complete_to > v_now
   )
   then

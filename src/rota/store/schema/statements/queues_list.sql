@@ -10,45 +10,9 @@ select
   c.priority,
   c.due,
   c.later,
-  c.oldest_run_at,
-  case when c.due > 0 then c.oldest_run_at end as oldest_due,
-  case
-    when c.due > 0
-      then extract(epoch from :schema.clock() - c.oldest_run_at)::float8
-  end as oldest_due_s
-from (
-  select
-    q.queue,
-    q.priority,
-    (
-      select count(*)
-      from (
-        select from :schema.job j
-        where j.queue = q.queue
-          and j.priority = q.priority
-          and j.status in ('queued', 'failed')
-          and j.run_at <= :schema.clock()
-        limit :limit::int
-      ) counted
-    ) as due,
-    (
-      select count(*)
-      from (
-        select from :schema.job j
-        where j.queue = q.queue
-          and j.priority = q.priority
-          and j.status in ('queued', 'failed')
-          and j.run_at > :schema.clock()
-        limit :limit::int
-      ) counted
-    ) as later,
-    (
-      select min(j.run_at)
-      from :schema.job j
-      where j.queue = q.queue
-        and j.priority = q.priority
-        and j.status in ('queued', 'failed')
-    ) as oldest_run_at
-  from :schema.ready_queues() q(queue, priority)
-) c
+  c.oldest_at as oldest_run_at,
+  case when c.due > 0 then c.oldest_at end as oldest_due,
+  case when c.due > 0 then extract(epoch from :schema.clock() - c.oldest_at)::float8 end
+    as oldest_due_s
+from :schema.ready_counts(null::int, :limit::int) c
 order by c.queue, c.priority desc

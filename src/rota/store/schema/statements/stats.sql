@@ -5,37 +5,17 @@
 -- Locks: none; indexes job_lease, job_dead and job_put_off: rare rows must not be searched for
 --   among a million others.
 -- Keeps: M85, with a bound on the rows read.
-select
-  'queued' as status,
-  (
-    select count(*)
-    from (select from :schema.job j where j.status = 'queued' limit :limit::int) counted
-  ) as jobs
+select 'queued' as status, count(*) as jobs
+from (select from :schema.job j where j.status = 'queued' limit :limit::int) counted
 union all
-select
-  'waiting',
-  (
-    select count(*)
-    from (select from :schema.job j where j.status = 'waiting' limit :limit::int) counted
-  )
+select 'waiting', count(*)
+from (select from :schema.job j where j.status = 'waiting' limit :limit::int) counted
 union all
-select
-  'running',
-  (
-    select count(*)
-    from (select from :schema.job j where j.status = 'running' limit :limit::int) counted
-  )
+select 'running', count(*)
+from (select from :schema.job j where j.status = 'running' limit :limit::int) counted
 union all
-select
-  'failed',
-  (
-    select count(*)
-    from (select from :schema.job j where j.status = 'failed' limit :limit::int) counted
-  )
+select 'failed', count(*)
+from (select from :schema.job j where j.status = 'failed' limit :limit::int) counted
 union all
-select
-  'dead',
-  (
-    select count(*)
-    from (select from :schema.job j where j.status = 'dead' limit :limit::int) counted
-  )
+select 'dead', count(*)
+from (select from :schema.job j where j.status = 'dead' limit :limit::int) counted

@@ -29,7 +29,7 @@ from rota.model.effect import IfUncertain
 from rota.model.failure import one_line
 from rota.model.job import Job
 from rota.model.retry import Errors
-from rota.model.scrub import entered, is_hiding, scrub
+from rota.model.scrub import entered, scrub
 
 T = TypeVar("T")
 
@@ -181,7 +181,7 @@ class Context:
             _amount(done, "done"),
             None if total is None else _amount(total, "total"),
             # Here it is known whose values to mask.
-            scrub(note) if note and is_hiding() else note,
+            scrub(note) if note else note,
         )
         if self._on_progress is not None:
             self._on_progress(self)

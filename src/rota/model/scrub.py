@@ -7,7 +7,6 @@ from __future__ import annotations
 import html
 import json
 import re
-import string
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -36,100 +35,51 @@ _BEFORE = r"(?:(?<!\w)|(?<=\\[nrt])|(?<=%[0-9A-Fa-f]{2}))"
 """What a word begins after: no letter, unless that is an escape in Python, JSON or a URL."""
 _FEW_DIGITS = re.compile(r"[0-9.,-]{0,5}")
 """A personal value that is not looked for: a number of a line may be it by chance."""
+_NAME = (
+    r"(?:passw(?:or)?d|passphrase|pwd|(?<![a-z])pass|secret|token|signature|(?<=[?&])sig"
+    r"|authorization|(?:api|access|private|secret|signing|encryption)[_-]?key(?:_base)?)[0-9]{0,3}"
+)
+"""What credentials are called, also at the end of a longer name. The SQL function `redact` has a
+few of these."""
+_QUOTED = r"[a-z]?(?P<quote>\\?[\"'])(?:(?!(?P=quote))(?:\\.|[^\\])){0,2000}(?P=quote)?"
+_BARE = r"[^\s,;&)}\]\"']"
+_SECRETLIKE = rf"(?={_BARE}{{0,200}}[0-9+/=$!@#^~]){_BARE}{{4,2000}}"
+"""Has a digit or a sign, unlike prose and source: "password: short", "token = get_token(user)"."""
+# What providers begin their keys with: Stripe, GitHub, Slack, GitLab, Anthropic, OpenAI, PyPI, AWS,
+# Google, npm, Hugging Face, SendGrid; and a JWT.
+_PREFIXES = (
+    *("sk_live_", "sk_test_", "rk_live_", "rk_test_", "whsec_"),
+    *("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "xox", "xapp-", "glpat-"),
+    *("sk-ant-", "sk-proj-", "pypi-", "AKIA", "ASIA", "AIza", "npm_", "hf_", "SG.", "eyJ"),
+)
+_PRIVATE_KEY = re.compile(r"(?s)(-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----).*?(?=-----END |\Z)")
 _URL_USER = re.compile(
     r"(://)(?:[^\s/?#]{0,2000}@|[^\s:/?#@]{0,200}:(?![0-9]+[/?#])[^\s@\"']{0,2000}@)"
 )
-# The SQL function `redact` has the same patterns; tests/pure/test_redaction.py tests both.
-_NAME = (
-    r"(?:passw(?:or)?d|passphrase|pwd|secret|(?:api|access|private|signing|encryption)[_-]?key"
-    r"|token|(?<![a-z])pass(?=[\"'\\]|\s{0,3}=)|(?<=[?&])(?:x-[a-z]{1,9}-)?sig(?:nature)?(?==))"
-    r"(?:[_-]?(?:access[_-]?)?key(?:_base)?)?[0-9]{0,3}"
-)
-_QUOTED = (
-    r"[a-z]{0,2}\"(?:[^\"\\]|\\.){0,2000}\"?|[a-z]{0,2}'(?:[^'\\]|\\.){0,2000}'?"
-    r"|\\\"(?:[^\"\\]|\\[^\"]){0,2000}(?:\\\")?"  # JSON within a text within JSON
-    r"|[\w.]{1,100}\((?:\"[^\"]{0,2000}\"|'[^']{0,2000}')\)"  # SecretStr('…')
-)
-# The name of a second secret is no value ("bad token: api_key: …"): the second pattern takes it.
-_NOTHING = (
-    r"(?!(?:none|null|true|false)(?!\w)|\*\*\*(?:[\s:,;&)}\]]|$)"
-    rf"|(?:[a-z]{{1,20}}[_-]){{0,3}}{_NAME}\s{{0,3}}[:=]\s)"
-)
-_BARE = r"[^\s,;&)}\]\"'][^\s,;&)}\]]{0,2000}"
-# After a colon a bare word is mostly prose ("'password': missing"). A secret is long or has a digit
-# or a sign in it.
-_SECRETLIKE = r"(?=[^\s,;&)}\]\"']{0,2000}[0-9+/=_$!@#%^~]|[^\s,;&)}\]\"']{20})" + _BARE
-# Lines of source have blanks around the sign, and then a call, an attribute or a parameter.
-_SOURCE = (
-    r"[a-z_][\w.]{0,100}\([^()\"']{0,200}\)(?![\w~+/=@!#$%^&*-])"
-    r"|[a-z_]{1,50}(?:\.[a-z_]{1,50}){1,5}(?![\w.~+/=@!#$%^&*-])"
-    r"|(?:%\(\w{1,50}\)s|%s|\$[0-9]{1,3}|:[a-z_]{1,50})(?![\w~+/=@!#$%^&*-])"
-)
-_ASSIGNED = re.compile(
-    rf"(?i)({_NAME})(?!\s{{1,3}}={{1,2}}\s{{1,3}}(?:{_SOURCE}))"
-    rf"(\s{{0,3}}={{1,2}}(?!=)\s{{0,3}}){_NOTHING}(?:{_QUOTED}|{_BARE})"
-)
-_SAID = re.compile(
-    rf"(?i)((?<!unexpected )(?<!expected ){_NAME})((?:\\?[\"'])?\s{{0,3}}:\s{{0,3}}){_NOTHING}"
-    rf"(?:{_QUOTED}|{_SECRETLIKE})"
-)
-_AUTHORIZATION = re.compile(
-    r"(?i)(authorization(?:\\?[\"'])?\s{0,3}[:=]\s{0,3}(?:\\?[\"'])?)"
-    r"((?:token|api-?key|key|digest|negotiate|ntlm|hmac|jwt|oauth) )?"
-    rf"(?:{_SECRETLIKE})"
-)
-# Prose is no secret: "basic connectivity restored", "Basic Authentication is required". Nor is the
-# name of another one.
-_BEARER = re.compile(
-    r"\b([Bb]earer|BEARER|[Bb]asic|BASIC) (?!(?<!Bearer )[a-z]{8,200}(?![\w~+/=-]|\.\w)"
-    r"|(?:[Aa]uthenticat|[Aa]uthori[sz]|[Cc]redential)[a-z]{0,5}(?![\w~+/=-])"
-    r"|(?:[A-Za-z]{1,20}[_-]){0,3}(?:[Pp]ass(?:w(?:or)?d|phrase)?|PASS(?:W(?:OR)?D|PHRASE)?|[Pp]wd"
-    r"|PWD|[Ss]ecret|SECRET|[Tt]oken|TOKEN|[Kk]ey|KEY|[Aa]pi[Kk]ey|APIKEY)"
-    r"(?:[_-](?:[Kk]ey|KEY))?[0-9]{0,3}\s{0,3}[:=])[A-Za-z0-9._~+/=-]{8,2000}"
-)
-_PRIVATE_KEY = re.compile(
-    r"-----BEGIN ([A-Z ]{0,30}PRIVATE KEY)-----(?:[^-]|-(?!-))*"
-    r"(?:-----END [A-Z ]{0,30}PRIVATE KEY-----)?"
-)
-_KEY_END = re.compile(r"-----END ([A-Z ]{0,30}PRIVATE KEY)-----")
-_BASE64 = f"{string.ascii_letters}{string.digits}+/=\\ \r\n"
-# What providers begin their keys with: Stripe, GitHub, Slack, AWS, Google, GitLab, npm, Anthropic,
-# OpenAI, Hugging Face, PyPI, SendGrid; and a JWT.
-_PREFIXED = re.compile(
-    r"(?<![A-Za-z0-9])(?:([sr]k_(?:live|test)_|whsec_|gh[pousr]_|github_pat_)[\w+/=]{8,2000}"
-    r"|(xox[a-z]-|xapp-|glpat-|sk-(?:ant|proj)-|pypi-Ag)[\w-]{8,2000}|(AKIA|ASIA)[A-Z0-9]{12,200}"
-    r"|(AIza)[\w-]{20,200}|(npm_|hf_)[A-Za-z0-9]{20,200}|(SG\.)[\w-]{8,200}\.[\w-]{8,200}"
-    r"|(eyJ)[\w-]{8,2000}(?:\.[\w-]{4,2000}){1,4})"
-)
-_SECRET_KEYS = re.compile(
-    # As Rota's own are, with their ids.
-    r"(?i)(secret_keys(?:\\?[\"'])?\s{0,3}[:=]\s{0,3}(?:\\?[\"'])?)"
-    r"[a-z0-9_.-]{1,50}=[^\s\"'\\)}\]]{8,2000}"
-)
-# curl, also as the list of its arguments.
-_USER = re.compile(
-    r"(?<![\w-])((?:-u|--user)[\"']?,?[ =]{1,3}[\"']?[^\s:\"']{1,100}:)"
-    r"(?![0-9]{1,9}(?:\s|$))[^\s\"']{1,2000}"
+_FORMS = (
+    re.compile(
+        r"\b((?:[Bb]earer|BEARER|[Bb]asic|BASIC) )"
+        r"(?=\S{0,200}(?:[0-9=]|[a-z][A-Z]))[A-Za-z0-9._~+/=-]{8,2000}"
+    ),
+    # Rota's own keys, with their ids.
+    re.compile(
+        r"(?i)(secret_keys\\?[\"']?\s{0,3}[:=]\s{0,3}\\?[\"']?)[\w.-]{1,50}=[^\s\"'\\)}\]]+"
+    ),
+    # What is quoted, also within JSON or a call; what looks like a secret; what follows `name=`.
+    re.compile(
+        rf"(?is)({_NAME}\\?[\"']?\s{{0,3}}[:=]{{1,2}}\s{{0,3}}(?:(?:basic|bearer|token) )?)"
+        rf"(?:(?:\w{{1,50}}\()?{_QUOTED}|{_SECRETLIKE}"
+        rf"|(?<=\w=)(?!(?:none|null|true|false)\b){_BARE}{{1,2000}})"
+    ),
+    re.compile(
+        rf"\b({'|'.join(map(re.escape, _PREFIXES))})(?=[\w-]{{0,200}}[0-9])[\w.+/=-]{{12,2000}}"
+    ),
 )
 _MARKS = (
-    *("://", "pass", "pwd", "secret", "key", "token", "authorization", "bearer ", "basic "),
-    *("k_live_", "k_test_", "whsec_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
-    *(
-        "xox",
-        "glpat-",
-        "akia",
-        "asia",
-        "aiza",
-        "npm_",
-        "sig=",
-        "signature=",
-        "-u ",
-        "-u'",
-        "--user",
-    ),
-    *("sk-ant-", "sk-proj-", "hf_", "xapp-", "pypi-", "eyj"),
+    *("://", "bearer ", "basic ", "pass", "pwd", "secret", "token", "sig", "authorization", "key"),
+    *map(str.lower, _PREFIXES),
 )
-"""A text without any of these in it has nothing that the patterns find."""
+"""A text without any of these in it has none of the forms."""
 _patterns: dict[re.Pattern[str], None] = {}
 """The application's own."""
 _hidden: WeakValueDictionary[int, Hidden] = WeakValueDictionary()
@@ -182,30 +132,17 @@ def scrub_own(text: str) -> str:
 def scrub_forms(text: str) -> str:
     """As `scrub`, but no values are looked for."""
     if "PRIVATE KEY-----" in text:
-        text = _mask_private_keys(text)  # the cut may take away where one begins
+        text = _PRIVATE_KEY.sub(r"\1***", text)  # the cut may take away where one begins
     if len(text) > TEXT_MAX:
         text = f"{text[: TEXT_MAX // 4]}…{text[-TEXT_MAX * 3 // 4 :]}"
     for pattern in list(_patterns):
         text = pattern.sub(MASK, text)
     small = text.lower()
-    if not [1 for mark in _MARKS if mark in small] and "SG." not in text:
-        return text
-    text = _SECRET_KEYS.sub(r"\1***", text)
-    text = _USER.sub(r"\1***", text)
-    text = _URL_USER.sub(r"\1***@", text)
-    text = _BEARER.sub(r"\1 ***", text)
-    text = _AUTHORIZATION.sub(r"\1\2***", text)
-    text = _SAID.sub(r"\1\2***", text)
-    text = _ASSIGNED.sub(r"\1\2***", text)
-    return _PREFIXED.sub(r"\1\2\3\4\5\6\7***", text)
-
-
-def _mask_private_keys(text: str) -> str:
-    """Mask keys in PEM, also the last part of one, of which a cut has taken the first."""
-    text = _PRIVATE_KEY.sub(r"(\1 ***)", text)
-    *parts, last = _KEY_END.split(text)
-    cut = zip(parts[::2], parts[1::2], strict=True)
-    return "".join(f"{one.rstrip(_BASE64)}({kind} ***)" for one, kind in cut) + last
+    if [1 for mark in _MARKS if mark in small]:
+        text = _URL_USER.sub(r"\1***@", text)
+        for pattern in _FORMS:
+            text = pattern.sub(r"\1***", text)
+    return text
 
 
 def is_sealed(value: object) -> bool:

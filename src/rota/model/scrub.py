@@ -7,7 +7,7 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -105,21 +105,21 @@ def mask_secrets(encoded: str) -> str:
     if not forms:
         return encoded
     value = msgspec.json.decode(encoded)
-    masked = _mask_parts(value, forms)
+    masked = mask_texts(value, lambda text: _mask(text, forms))
     return encoded if masked == value else msgspec.json.encode(masked).decode()
 
 
-def _mask_parts(value: Any, forms: Collection[tuple[str, bool]]) -> Any:
+def mask_texts(value: Any, mask: Callable[[str], str]) -> Any:
+    """Return a value of JSON with its texts masked. Of a number no part is masked."""
     match value:
         case str():
-            return _mask(value, forms)
+            return mask(value)
         case dict():
-            parts = value.items()
-            return {_mask(name, forms): _mask_parts(one, forms) for name, one in parts}
+            return {mask(name): mask_texts(one, mask) for name, one in value.items()}
         case list():
-            return [_mask_parts(one, forms) for one in value]
+            return [mask_texts(one, mask) for one in value]
         case _:
-            return MASK if (str(value), False) in forms else value
+            return MASK if mask(str(value)) == MASK else value
 
 
 def scrub_own(text: str) -> str:

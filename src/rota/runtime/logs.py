@@ -3,9 +3,9 @@ it, and without credentials (`scrub`)."""
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
-import math
 import os
 import sys
 import threading
@@ -21,21 +21,15 @@ from typing import Any
 from rota.declare.context import find_context
 from rota.errors import UsageError
 from rota.model.failure import escape
-from rota.model.scrub import is_hiding, scrub_forms
+from rota.model.scrub import is_hiding, mask_texts, scrub_forms
 from rota.model.scrub import scrub as scrub  # noqa: PLC0414 - also for others
 
 TEXT_MAX = 32_768
-"""A message or a stack longer than this loses its middle: log collectors drop or split longer
-lines."""
+"""A message, a stack or a field longer than this loses its middle: log collectors drop or split
+longer lines."""
 WARNING_MAX = 2_000
 """The same for a Python warning: a library may put any value into its text."""
-DEPTH_MAX = 4
-"""Deeper levels of a record's `extra` are written as text …"""
-ENTRIES_MAX = 100
-"""… and further entries are left out."""
 LEVELS = ("debug", "info", "warning", "error")
-_BIGGEST = 2**63
-"""Not every JSON reader takes larger whole numbers, and Python refuses to print the largest."""
 DATABASE_VARIABLE = "ROTA_WORKER_DATABASE"
 """Names the database in each line, where `rota work` serves several."""
 _OWN = ("rota_event", "rota_job", "rota_type", "rota_attempt", "rota_trace")
@@ -153,10 +147,13 @@ class JobFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         if not hasattr(record, "rota_job"):
-            job, job_type, attempt = _job_of(record)
-            if job is not None or is_hiding():
+            found = find_context()
+            if found is not None or is_hiding():
                 _scrub_record(record)
-            record.rota_job, record.rota_type, record.rota_attempt = job, job_type, attempt
+            job = None if found is None else found.job
+            record.rota_job = job and job.id
+            record.rota_type = job and job.job_type
+            record.rota_attempt = job and job.attempts
             record.rota_trace = _find_trace(record)
         return True
 
@@ -175,16 +172,17 @@ class PlainFormatter(logging.Formatter):
     escaped."""
 
     def format(self, record: logging.LogRecord) -> str:
-        text = _find_scrub(record)(_message(record))
+        record = _filter(record)
+        text = _show_message(record)
         if not _is_own(record):
             text = f"{_text(record.name)}: {text}"
-        job, job_type, attempt = _job_of(record)
-        if job is not None and getattr(record, "rota_event", None) is None:
-            text += f" [job {job} {_text(job_type)} attempt {attempt}]"
+        job = _job_of(record)
+        if job is not None and not hasattr(record, "rota_event"):
+            text += f" [job {job['job']} {job['job_type']} attempt {job['attempt']}]"
         if database := os.environ.get(DATABASE_VARIABLE):
             text += f" [{_text(database)}]"
         for stack in _stacks(record):
-            text += f" | {_scrub_stack(record, stack)}"
+            text += f" | {_show(stack)}"
         at = _time(record).astimezone().isoformat(sep=" ", timespec="milliseconds")
         return escape(f"{at} {record.levelname:7} {text}")
 
@@ -195,31 +193,28 @@ class JsonFormatter(logging.Formatter):
     with the attributes that the program added. ASCII only."""
 
     def format(self, record: logging.LogRecord) -> str:
+        record = _filter(record)
         line: dict[str, Any] = {
             "at": _time(record).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": str(record.levelname).lower(),
             "logger": _text(record.name),
-            "message": _find_scrub(record)(_clean(_message(record))),
+            "message": _show_message(record),
         }
         if database := os.environ.get(DATABASE_VARIABLE):
             line["database"] = _text(database)
         event = getattr(record, "rota_event", None)
         if event is not None and is_dataclass(event):
             line["event"] = type(event).__name__
-            line |= _scrub_texts(_facts(event), scrub_forms)
+            for name, value in _facts(event).items():
+                line[name] = scrub_forms(_text(value)) if isinstance(value, str) else _plain(value)
         else:
-            job, job_type, attempt = _job_of(record)
-            if job is not None:
-                line |= {"job": job, "job_type": _plain(job_type), "attempt": attempt}
-        line |= getattr(record, "rota_trace", None) or _find_trace(record)
-        stacks = _stacks(record)
-        if stacks:
-            line["stack"] = _scrub_stack(record, _clean("\n".join(stacks)))
-        extra = {
-            _text(name): _plain(value) for name, value in vars(record).items() if name not in _USUAL
-        }
+            line |= _job_of(record) or {}
+        line |= getattr(record, "rota_trace", None) or {}
+        if stacks := _stacks(record):
+            line["stack"] = _show("\n".join(stacks))
+        extra = {_text(name): _plain(value) for name, value in _list_extra(record)}
         if extra:
-            line["extra"] = _scrub_texts(extra, _find_scrub(record))
+            line["extra"] = mask_texts(extra, scrub_forms)
         return json.dumps(line, allow_nan=False).replace("\x7f", "\\u007f")
 
 
@@ -232,86 +227,57 @@ def _formatter(log_format: str) -> logging.Formatter:
     raise UsageError(f"log_format must be 'plain' or 'json', not {log_format!r}")
 
 
-def _job_of(record: logging.LogRecord) -> tuple[int | None, str | None, int | None]:
-    """Return the job whose handler wrote a record.
+def _filter(record: logging.LogRecord) -> logging.LogRecord:
+    """Return the record as `JobFilter` leaves it. Other handlers have the record too, so this is a
+    copy, unless the filter has seen it, perhaps in another thread."""
+    if not hasattr(record, "rota_job"):
+        record = copy.copy(record)
+        _JOB_FILTER.filter(record)
+    return record
 
-    `JobFilter` may have added it, because another thread may format the record.
-    """
-    if hasattr(record, "rota_job"):
-        return (
-            record.rota_job,
-            getattr(record, "rota_type", None),
-            getattr(record, "rota_attempt", None),
-        )
-    found = find_context()
-    return (
-        (None, None, None)
-        if found is None
-        else (found.job.id, found.job.job_type, found.job.attempts)
-    )
+
+def _job_of(record: logging.LogRecord) -> dict[str, Any] | None:
+    """Return the job whose handler wrote a record, for its line."""
+    job = getattr(record, "rota_job", None)
+    if job is None:
+        return None
+    job_type, attempt = getattr(record, "rota_type", None), getattr(record, "rota_attempt", None)
+    return {"job": _plain(job), "job_type": _plain(job_type), "attempt": _plain(attempt)}
 
 
 def _is_own(record: logging.LogRecord) -> bool:
     return record.name.partition(".")[0] == "rota"
 
 
-def _find_scrub(record: logging.LogRecord) -> Callable[[str], str]:
-    """Return what masks the texts of a record: no values are looked for in Rota's own, nor in what
-    `JobFilter` has masked, perhaps in another thread."""
-    return scrub_forms if _is_own(record) or hasattr(record, "rota_job") else scrub
-
-
-def _scrub_stack(record: logging.LogRecord, stack: str) -> str:
-    """Mask a stack; also in Rota's records it is the text of others."""
-    return (scrub_forms if hasattr(record, "rota_job") else scrub)(stack)
+def _list_extra(record: logging.LogRecord) -> list[tuple[str, Any]]:
+    return [(name, value) for name, value in vars(record).items() if name not in _USUAL]
 
 
 def _scrub_record(record: logging.LogRecord) -> None:
-    """Mask what a record says, for handlers with a format of their own too."""
-    mask, text = _find_scrub(record), _message(record)
-    args = _scrub_any(record.args, mask)
-    if (masked := mask(text)) != text or args is not record.args:
-        record.msg, record.args = masked, None
-    if record.exc_info and (stacks := _stacks(record)) and (stack := scrub(stacks[0])) != stacks[0]:
+    """Mask what a record says, for handlers with a format of their own too. In Rota's own texts no
+    values are looked for, but a stack is a text of others."""
+    mask = scrub_forms if _is_own(record) else scrub
+    text = _message(record)
+    if mask(text) != text or _scrub_any(record.args, mask) is not record.args:
+        record.msg, record.args = mask(text), None
+    stack = _exception(record)
+    if stack is not None and scrub(stack) != stack:
         # A format of its own would read the exception.
-        record.exc_info, record.exc_text = None, stack
-    elif record.exc_text:
-        record.exc_text = scrub(record.exc_text)
+        record.exc_info, record.exc_text = None, scrub(stack)
     if record.stack_info:
         record.stack_info = scrub(record.stack_info)
-    for name, value in list(vars(record).items()):
-        if name not in _USUAL:
-            setattr(record, name, _scrub_any(value, mask))
+    for name, value in _list_extra(record):
+        setattr(record, name, _scrub_any(value, mask))
 
 
 def _scrub_any(value: Any, mask: Callable[[str], str]) -> Any:
     """Return a value with its texts masked: the same one, if there is nothing to mask."""
-    if value is None or isinstance(value, bool):
-        return value
     try:
-        texts = (value,) if isinstance(value, str) else (repr(value), str(value))
-        masked = list(map(mask, texts))
-        if masked == list(texts):
-            return value
-        if isinstance(value, dict):
-            return {_scrub_any(name, mask): _scrub_any(one, mask) for name, one in value.items()}
-        if isinstance(value, list | tuple):
-            return [_scrub_any(one, mask) for one in value]
-    except Exception:  # noqa: BLE001 - a foreign __repr__, __str__ or __hash__
-        return mask(_text(value))
-    return masked[0]
-
-
-def _scrub_texts(value: Any, mask: Callable[[str], str]) -> Any:
-    match value:
-        case str():
-            return mask(value)
-        case dict():
-            return {name: _scrub_texts(one, mask) for name, one in value.items()}
-        case list():
-            return [_scrub_texts(one, mask) for one in value]
-        case _:
-            return value
+        shown = [_plain(value), str(value)]
+    except Exception:  # noqa: BLE001 - a foreign __str__
+        shown = [_plain(value)]
+    masked = mask_texts(shown, mask)
+    return value if masked == shown else masked[0]
 
 
 def _time(record: logging.LogRecord) -> datetime:
@@ -322,24 +288,30 @@ def _message(record: logging.LogRecord) -> str:
     """The message, also of a call whose arguments do not fit: logging itself would print a
     traceback of many lines."""
     try:
-        text = record.getMessage()
+        return record.getMessage()
     except Exception:  # noqa: BLE001 - the user's own __str__ and __repr__
-        text = f"{_text(record.msg)} (its arguments do not fit: {_text(record.args)})"
-    return _shorten(text, WARNING_MAX if record.name == "py.warnings" else TEXT_MAX)
+        return f"{_text(record.msg)} (its arguments do not fit: {_text(record.args)})"
+
+
+def _show_message(record: logging.LogRecord) -> str:
+    return _show(_message(record), WARNING_MAX if record.name == "py.warnings" else TEXT_MAX)
+
+
+def _show(text: str, most: int = TEXT_MAX) -> str:
+    return _clean(_shorten(scrub_forms(text), most))
+
+
+def _exception(record: logging.LogRecord) -> str | None:
+    if not record.exc_info or record.exc_info[1] is None:
+        return record.exc_text
+    try:
+        return "".join(traceback.format_exception(record.exc_info[1]))
+    except Exception:  # noqa: BLE001 - formatting runs code of foreign classes
+        return f"{type(record.exc_info[1]).__name__} (its traceback cannot be shown)"
 
 
 def _stacks(record: logging.LogRecord) -> list[str]:
-    found: list[str] = []
-    if record.exc_info and record.exc_info[1] is not None:
-        try:
-            found.append("".join(traceback.format_exception(record.exc_info[1])))
-        except Exception:  # noqa: BLE001 - formatting runs code of foreign classes
-            found.append(f"{type(record.exc_info[1]).__name__} (its traceback cannot be shown)")
-    elif record.exc_text:
-        found.append(_text(record.exc_text))
-    if record.stack_info:
-        found.append(_text(record.stack_info))
-    return [_shorten(stack.strip()) for stack in found]
+    return [stack.strip() for stack in (_exception(record), record.stack_info) if stack]
 
 
 def _facts(event: Any) -> dict[str, Any]:
@@ -347,37 +319,17 @@ def _facts(event: Any) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     for part in fields(event):
         value = getattr(event, part.name)
-        facts |= _facts(value) if is_dataclass(value) else {part.name: _plain(value)}
+        facts |= _facts(value) if is_dataclass(value) else {part.name: value}
     return {"error" if name == "message" else name: value for name, value in facts.items()}
 
 
 def _plain(value: Any) -> Any:
-    """The value as JSON types, whatever its class does."""
+    """The value as JSON types, as text if it is none or too long."""
     try:
-        return _in_json(value, 0)
-    except Exception:  # noqa: BLE001 - a subclass of dict or str may raise
+        encoded = _clean(_encoder.encode(value))
+        return json.loads(encoded) if len(encoded) <= TEXT_MAX else _text(value)
+    except Exception:  # noqa: BLE001 - a key that is no text, a circle, the value's own code
         return _text(value)
-
-
-def _in_json(value: Any, depth: int) -> Any:
-    match value:
-        case None | bool():
-            return value
-        case int() if -_BIGGEST < value < _BIGGEST:
-            return int(value)
-        case float() if math.isfinite(value):
-            return float(value)
-        case str():
-            return _text(value)
-        case dict() if depth < DEPTH_MAX:
-            return {
-                _text(name): _in_json(one, depth + 1)
-                for name, one in list(value.items())[:ENTRIES_MAX]
-            }
-        case list() | tuple() if depth < DEPTH_MAX:
-            return [_in_json(one, depth + 1) for one in value[:ENTRIES_MAX]]
-        case _:
-            return _text(value)
 
 
 def _text(value: Any) -> str:
@@ -386,6 +338,9 @@ def _text(value: Any) -> str:
         return _clean(_shorten(value if isinstance(value, str) else repr(value)))
     except Exception:  # noqa: BLE001 - a foreign __repr__
         return f"({type(value).__name__} that cannot be shown)"
+
+
+_encoder = json.JSONEncoder(allow_nan=False, ensure_ascii=False, default=_text)
 
 
 def _clean(text: str) -> str:

@@ -13,7 +13,7 @@ import griffe
 BOTH = ("rota.client.both.both", "rota.client.both.both_atomic")
 MADE_BY_ROTA = {
     "Context", "DrainEndpoint", "Effect", "EffectBlock", "ExpectedJob", "JobTransaction", "JobType",
-    "Limit", "Namespace", "PlainDrainEndpoint",
+    "Namespace", "PlainDrainEndpoint",
 }  # fmt: skip
 """Classes, and that above the parts of an App, that programs get and do not make."""
 PLAIN = {"class-attribute", "instance-attribute", "module-attribute"}

@@ -11,7 +11,7 @@ from rota.client.breakers import Breakers
 from rota.client.effects import Effects
 from rota.client.erase import Erased
 from rota.client.groups import Groups
-from rota.client.limits import Limit, Limits
+from rota.client.limits import Limits
 from rota.client.queues import Queues
 from rota.client.requests import ActionResult
 from rota.client.schedules import Schedules
@@ -82,7 +82,6 @@ __all__ = [
     "JobOptions",
     "JobResult",
     "JobTransaction",
-    "Limit",
     "LimitRecord",
     "Limits",
     "Metric",

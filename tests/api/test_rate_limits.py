@@ -1,4 +1,4 @@
-"""Rate limits as code declares them, and `app.limit(…)`."""
+"""Rate limits as code declares them, and `app.limits.take(…)`."""
 
 from __future__ import annotations
 
@@ -78,13 +78,13 @@ async def test_a_web_process_takes_from_a_limit_before_any_worker_has_started(
 ) -> None:
     app = rota.App(database)
     app.job("mail", rate_limit=rota.RateLimit("smtp", 10, per="1h", burst=4))(lambda: None)
-    assert [await app.limit("smtp").atake(2) for _ in range(3)] == [True, True, False]
+    assert [await app.limits.atake("smtp", 2) for _ in range(3)] == [True, True, False]
     with pytest.raises(LimitNotFound, match="no rate limit 'smpt'"):
-        await app.limit("smpt").atake()
+        await app.limits.atake("smpt")
     with pytest.raises(UsageError, match="1 to 4 starts can be taken at once"):
-        await app.limit("smtp").atake(5)
+        await app.limits.atake("smtp", 5)
     with pytest.raises(UsageError, match="rate limit 'smtp' has no keys"):
-        await app.limit("smtp").atake(key="a")
+        await app.limits.atake("smtp", key="a")
     await app.aclose()
 
 
@@ -94,9 +94,9 @@ def test_a_key_is_taken_from_as_its_function_makes_it(database: str, key: PlainK
     app = rota.App(database)
     limit = rota.RateLimit("api", 10, per="1h", burst=1, key=lambda account: account)
     app.job("call", rate_limit=limit)(lambda account: None)
-    assert [app.limit("api").take(key=one) for one in (key, str(key))] == [True, False]
+    assert [app.limits.take("api", key=one) for one in (key, str(key))] == [True, False]
     with pytest.raises(UsageError, match=r"key must be 1 to 255 printable .*, not 1\.5"):
-        app.limit("api").take(key=1.5)  # type: ignore[arg-type]
+        app.limits.take("api", key=1.5)  # type: ignore[arg-type]
     app.close()
 
 

@@ -77,7 +77,7 @@ def test_a_start_that_was_free_earlier_is_free_now(
     rota: CommandLine, database: str, connection: psycopg.Connection[TupleRow]
 ) -> None:
     app = package.App(database)
-    assert app.limit("smtp").take() and app.limit("smtp").take(9)
+    assert app.limits.take("smtp") and app.limits.take("smtp", 9)
     assert (one := app.limits.list()[1]).next_at is not None and one.name == "smtp"
     connection.execute("update rota.rate_limit_key set tat = tat - interval '1 hour'")
     assert [one.next_at for one in app.limits.list()] == [None, None]

@@ -66,7 +66,7 @@ class Others:
 
     def note_progress(self, context: Context) -> None:
         """Of the lease keeper."""
-        self.said.append(context.encode_progress())
+        self.said.append(context._encode_progress())
 
 
 def make_spec(jobs: rota.Jobs | None = None, **config: Any) -> WorkerSpec:

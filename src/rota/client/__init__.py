@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -18,7 +18,7 @@ from rota.client.carry import carry_meta
 from rota.client.effects import Effects
 from rota.client.find import FindCalls
 from rota.client.groups import Groups
-from rota.client.limits import Limit, Limits
+from rota.client.limits import Limits
 from rota.client.queues import Queues
 from rota.client.schedules import Schedules
 from rota.declare.connection import AnyConnection
@@ -64,7 +64,7 @@ class Client(BatchCalls, FindCalls, ActionCalls):
 
     @cached_property
     def limits(self) -> Limits:
-        """List rate limits, and change one."""
+        """Take from rate limits, list them, and change one."""
         return Limits(self)
 
     @both
@@ -87,20 +87,6 @@ class Client(BatchCalls, FindCalls, ActionCalls):
         with carry_meta(self._enqueue_arounds, [job]) as [carried]:
             text = add_asks(carried.options.meta_json, carried.asks_json)
             yield {"meta": None if text is None else msgspec.json.decode(text)}
-
-    def limit(self, name: str) -> Limit:
-        """Return a rate limit, to take from it: `app.limit("smtp").take(3)`.
-
-        Raises:
-            UsageError: no limit can have this name.
-        """
-        return Limit(self, name, partial(self._declare_limit, name))
-
-    def _declare_limit(self, name: str) -> Operation[bool]:
-        """Declare the rate limits of this App's code if this is one of them; return whether it is.
-        Without an App it is not."""
-        yield from ()
-        return False
 
     @cached_property
     def effects(self) -> Effects:

@@ -89,6 +89,12 @@ class Caller(ABC):
         """Run an operation on the running event loop."""
         return await self._database.arun(operation, connection, **options)
 
+    def _declare_limit(self, name: str) -> Operation[bool]:
+        """Declare the rate limits of this App's code if this is one of them; return whether it is.
+        Without an App it is not."""
+        yield from ()
+        return False
+
     def _warn_in_loop(self, connection: Any = None) -> None:
         if self._warned:
             return
@@ -111,6 +117,7 @@ class Namespace:
     """A part of the client, such as `app.queues`. It runs operations as its App does."""
 
     def __init__(self, caller: Caller) -> None:
+        self._caller = caller
         self._run = caller._run
         self._arun = caller._arun
 

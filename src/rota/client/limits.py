@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable
 
-from rota.client.base import Caller, Namespace, check_by, check_why
+from rota.client.base import Namespace, check_by, check_why
 from rota.client.both import awaitable, both
 from rota.declare.key import PlainKey, check_plain_key
 from rota.declare.rate_limit import STARTS_MAX, check_limit_name, check_per
@@ -17,18 +16,17 @@ from rota.store.driver import Operation
 from rota.store.ops import LimitRecord
 
 
-class Limit(Namespace):
-    """One rate limit, from `app.limit("smtp")`: for work that is no job and shares its budget."""
+class Limits(Namespace):
+    """`app.limits`: takes from rate limits, lists them and changes one.
 
-    def __init__(self, caller: Caller, name: str, declare: Callable[[], Operation[bool]]) -> None:
-        super().__init__(caller)
-        self.name = check_limit_name(name)
-        """Name of the rate limit."""
-        self._declare = declare
+    The action log records the reason, `why` (one line of at most 500 characters), and the person
+    or program that acts, `by` (at most 200; defaults to `user@host` of this process).
+    """
 
     @both
-    def take(self, count: int = 1, *, key: PlainKey | None = None) -> Operation[bool]:
-        """Take starts of the limit now; return whether they were free. It never waits for one.
+    def take(self, name: str, count: int = 1, *, key: PlainKey | None = None) -> Operation[bool]:
+        """Take starts of a limit now, for work that is no job and shares its budget; return whether
+        they were free. It never waits for one.
 
         Args:
             count: how many, 1 … the burst of the limit.
@@ -38,24 +36,17 @@ class Limit(Namespace):
             LimitNotFound: neither the database nor the code of this App knows the limit.
             UsageError: an argument is out of range, or the key is missing or too much.
         """
+        check_limit_name(name)
         check_integer(count, "count", 1, STARTS_MAX)
         text = None if key is None else check_plain_key(key, "key")
         try:
-            return (yield from ops.take_starts(self.name, text, count))
+            return (yield from ops.take_starts(name, text, count))
         except LimitNotFound:
-            if not (yield from self._declare()):
+            if not (yield from self._caller._declare_limit(name)):
                 raise
-        return (yield from ops.take_starts(self.name, text, count))  # no worker has started before
+        return (yield from ops.take_starts(name, text, count))  # no worker has started before
 
     atake = awaitable(take)
-
-
-class Limits(Namespace):
-    """`app.limits`: lists rate limits and changes one.
-
-    The action log records the reason, `why` (one line of at most 500 characters), and the person
-    or program that acts, `by` (at most 200; defaults to `user@host` of this process).
-    """
 
     @both
     def list(self) -> Operation[builtins.list[LimitRecord]]:

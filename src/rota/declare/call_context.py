@@ -54,15 +54,15 @@ class CallContext(Context):
         """Refuse: a connection finishes one job after the other."""
         self._refuse("complete")
 
-    def request_stop(self, why: str) -> None:
+    def _request_stop(self, why: str) -> None:
         """Ask the handler to stop with all of its jobs."""
-        super().request_stop(why)
+        super()._request_stop(why)
         self._stop_items()
 
     def _stop_items(self) -> None:
         if self._stopped is not None and self._items is not None:
             for item in self._items:
-                item.request_stop(self._stopped)
+                item._request_stop(self._stopped)
 
     def _find_completer(self) -> NoReturn:
         self._refuse("transaction")

@@ -346,7 +346,7 @@ class Context:
         """Whether the latest progress report is not stored yet."""
         return self._progress is not self._stored
 
-    def encode_progress(self) -> str:
+    def _encode_progress(self) -> str:
         """Return the latest progress report in JSON. Called by the worker after a report, from any
         thread."""
         assert self._progress is not None
@@ -359,7 +359,7 @@ class Context:
             }
         ).decode()
 
-    def request_stop(self, why: str) -> None:
+    def _request_stop(self, why: str) -> None:
         """Make `raise_if_cancelled` raise from now on. Called by the worker, from any thread; the
         first reason stays."""
         if self._stopped is None:

@@ -128,7 +128,7 @@ def _attempt(database: BoundDatabase, spec: WorkerSpec, state: Any, id_: int) ->
         yield ops.start([(job.id, job.claims, False)])
     yield from _call_in_savepoint(database, spec, state, attempt)
     if attempt.context is not None and attempt.context._progress is not None:
-        yield ops.progress([(job.id, job.claims, attempt.context.encode_progress())])
+        yield ops.progress([(job.id, job.claims, attempt.context._encode_progress())])
     ending = make_ending(attempt, time.monotonic())
     written: ops.Written | None = yield ops.settle_one(ending, spec.release)
     late = find_late_result(attempt)

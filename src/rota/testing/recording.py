@@ -53,7 +53,7 @@ class RecordingContext(Context):
 
     def cancel(self, why: str = "the test asked it to stop") -> None:
         """Ask the handler to stop, as a cancel, a timeout or a lost lease would."""
-        self.request_stop(why)
+        self._request_stop(why)
 
     def __enter__(self) -> Self:
         self._token = _current.set(self)

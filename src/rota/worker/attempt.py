@@ -421,7 +421,7 @@ class Attempt(msgspec.Struct, eq=False):
     def tell_stop(self) -> None:
         """Tell the handler, if it has asked for its context, that it is to stop."""
         if self.context is not None and self.stopped is not None:
-            self.context.request_stop(self.stopped.why)
+            self.context._request_stop(self.stopped.why)
 
     def end(self, outcome: End, now: float) -> None:
         """Set its outcome. Called by the executor, once it is known."""

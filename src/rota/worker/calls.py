@@ -101,7 +101,7 @@ class Call:
         """Tell the handler to stop with all of its jobs."""
         self.stop_why = why
         if self._context is not None:
-            self._context.request_stop(why)
+            self._context._request_stop(why)
 
     # What the caller of the handler asks, in its thread
 
@@ -113,7 +113,7 @@ class Call:
             jobs = first.job_type.jobs
             self._context = CallContext(first.job, self._worker, state, self._open_items, jobs)
             if self.stop_why is not None:
-                self._context.request_stop(self.stop_why)
+                self._context._request_stop(self.stop_why)
         return self._context
 
     def _open_items(self) -> list[Context]:

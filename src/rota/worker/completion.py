@@ -39,7 +39,7 @@ class Completer:
     def complete(self, context: Context, connection: Any, result_json: str | None) -> Any:
         """Finish the job on this connection; on an async one the answer must be awaited."""
         ran_s = self._note(context)
-        progress_json = context.encode_progress() if context._has_news else None
+        progress_json = context._encode_progress() if context._has_news else None
         operation = ops.complete(context.job, ran_s, result_json, self._release, progress_json)
         if is_async(connection):
             return self._acomplete(context, operation, connection)

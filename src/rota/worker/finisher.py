@@ -320,7 +320,7 @@ class Finisher(Service):
         left = {one for one, context in news if context._is_being_stored and one not in tried}
         mine = [(attempt, context) for attempt, context in news if attempt not in left]
         told = [context._progress for _, context in mine]
-        reports = [(one.job.id, one.job.claims, its.encode_progress()) for one, its in mine]
+        reports = [(one.job.id, one.job.claims, its._encode_progress()) for one, its in mine]
         written = await self._link.run(ops.progress(reports)) if reports else {}
         for (attempt, context), report in zip(mine, told, strict=True):
             if written.get(attempt.job.id):

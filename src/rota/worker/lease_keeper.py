@@ -197,7 +197,7 @@ class LeaseKeeper(Service):
             context._is_being_stored = True  # before its report is read: see the finisher
         told = [context._progress for _, context in current]
         progress = [
-            (one.job.id, one.job.claims, context.encode_progress()) for one, context in current
+            (one.job.id, one.job.claims, context._encode_progress()) for one, context in current
         ]
         try:
             written = await self._link.run(ops.progress(progress))

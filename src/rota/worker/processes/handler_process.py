@@ -242,7 +242,7 @@ class HandlerProcess:
         job = context.job
         with self._telling:
             told = context._progress
-            self._channel.send(messages.Progressed(job.id, job.claims, context.encode_progress()))
+            self._channel.send(messages.Progressed(job.id, job.claims, context._encode_progress()))
             context._stored = told
 
     # Running
@@ -278,7 +278,7 @@ class HandlerProcess:
 
     def _stop(self, why: str) -> None:
         if self._context is not None:
-            self._context.request_stop(why)
+            self._context._request_stop(why)
         cancel = self._cancel
         if cancel is not None:
             with suppress(RuntimeError):  # its loop has just been closed: the handler has ended

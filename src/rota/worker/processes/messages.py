@@ -114,7 +114,7 @@ class Progressed(msgspec.Struct, frozen=True):
     claim: int
     """The claim of that job: the next job may run by the time this arrives."""
     progress_json: str
-    """As `Context.encode_progress` returns it."""
+    """As `Context._encode_progress` returns it."""
 
 
 class Completing(msgspec.Struct, frozen=True):

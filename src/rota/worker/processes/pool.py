@@ -94,7 +94,7 @@ class Processes:
             except asyncio.CancelledError:
                 assert attempt.context is not None
                 # If another reason was given before, it stays.
-                attempt.context.request_stop("the worker is going down")
+                attempt.context._request_stop("the worker is going down")
         end, process = over.result()
         if process is not None:
             self._keep(attempt.job_type.name, process, loop)

@@ -10,7 +10,7 @@ begin
   if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted') then
     raise feature_not_supported using
       message = 'a rate limit can be used in a transaction with READ COMMITTED only',
-      hint = 'Use another connection, for example that of app.limit(…).take().';
+      hint = 'Use another connection, for example that of app.limits.take(…).';
   end if;
   if {schema}.stripes_lock(array[{schema}.room_name('limit'::text, p_name, p_key)], 5000) <> '{}'
   then

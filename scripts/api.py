@@ -32,7 +32,10 @@ class AsCalled(griffe.Extension):
                 func.returns = func.returns.slice
 
     def on_attribute_instance(self, *, attr: griffe.Attribute, **kwargs: Any) -> None:
-        """Leave out how the code makes a value."""
+        """Leave out how the code makes a value, and show of which class a part of an App is."""
+        made = attr.value
+        if isinstance(made, griffe.ExprCall) and str(made.function) == "cached_property":
+            attr.annotation, attr.value = made.arguments[0], None
         if "instance-attribute" in attr.labels and "class-attribute" not in attr.labels:
             attr.value = None
         attr.labels -= PLAIN

@@ -149,6 +149,7 @@ def _returns(kind: type) -> typing.Iterator[type]:
             continue
         found = inspect.getattr_static(kind, name)
         function = getattr(found, "fget", None) or getattr(found, "func", None) or found
+        yield from _classes(function)  # a part of an App, such as `app.queues`
         if inspect.isfunction(function):
             hints = typing.get_type_hints(function, globalns={**_known(), **function.__globals__})
             yield from _classes(hints.get("return"))

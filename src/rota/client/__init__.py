@@ -32,40 +32,24 @@ from rota.store.driver import Operation
 class Client(BatchCalls, FindCalls, ActionCalls):
     """All calls: the frequent ones as methods, the others in namespaces. An App is a Client."""
 
-    @cached_property
-    def jobs(self) -> JobActions:
-        """Read a timeline; reschedule, discard or archive a job; act on many; read the log."""
-        return JobActions(self)
-
-    @cached_property
-    def schedules(self) -> Schedules:
-        """Read, put, pause, resume, trigger and delete schedules."""
-        return Schedules(self)
-
-    @cached_property
-    def queues(self) -> Queues:
-        """Read and count queues; limit, pause and resume one queue; pause and resume everything."""
-        return Queues(self)
-
-    @cached_property
-    def groups(self) -> Groups:
-        """Read what holds the ordered groups, and what waits in them."""
-        return Groups(self)
-
-    @cached_property
-    def batches(self) -> Batches:
-        """Read batches, and cancel one."""
-        return Batches(self)
-
-    @cached_property
-    def breakers(self) -> Breakers:
-        """List circuit breakers; open or close one by hand."""
-        return Breakers(self)
-
-    @cached_property
-    def limits(self) -> Limits:
-        """Take from rate limits, list them, and change one."""
-        return Limits(self)
+    jobs = cached_property(JobActions)
+    """Read a timeline; reschedule, discard or archive a job; act on many; read the log."""
+    schedules = cached_property(Schedules)
+    """Read, put, pause, resume, trigger and delete schedules."""
+    queues = cached_property(Queues)
+    """Read and count queues; limit, pause and resume one queue; pause and resume everything."""
+    groups = cached_property(Groups)
+    """Read what holds the ordered groups, and what waits in them."""
+    batches = cached_property(Batches)
+    """Read batches, and cancel one."""
+    breakers = cached_property(Breakers)
+    """List circuit breakers; open or close one by hand."""
+    limits = cached_property(Limits)
+    """Take from rate limits, list them, and change one."""
+    effects = cached_property(Effects)
+    """Find effects and steps, and resolve those that may have happened."""
+    alerts = cached_property(Alerts)
+    """Read alerts."""
 
     @both
     def _call(
@@ -87,16 +71,6 @@ class Client(BatchCalls, FindCalls, ActionCalls):
         with carry_meta(self._enqueue_arounds, [job]) as [carried]:
             text = add_asks(carried.options.meta_json, carried.asks_json)
             yield {"meta": None if text is None else msgspec.json.decode(text)}
-
-    @cached_property
-    def effects(self) -> Effects:
-        """Find effects and steps, and resolve those that may have happened."""
-        return Effects(self)
-
-    @cached_property
-    def alerts(self) -> Alerts:
-        """Read alerts."""
-        return Alerts(self)
 
 
 class DirectClient(Client):

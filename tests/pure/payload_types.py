@@ -5,8 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
-from time import perf_counter
-from typing import Annotated, Generic, TypedDict, TypeVar
+from typing import Generic, TypedDict, TypeVar
 
 import msgspec
 import pydantic
@@ -16,9 +15,6 @@ T = TypeVar("T")
 
 def _to_second(at: datetime) -> str:
     return at.astimezone(UTC).isoformat(timespec="seconds")
-
-
-Second = Annotated[datetime, pydantic.PlainSerializer(_to_second)]
 
 
 class Colour(enum.Enum):
@@ -66,47 +62,23 @@ class Home(Address):
     owner: str = "ann"
 
 
-class Cat(pydantic.BaseModel):
-    name: str
-
-
-class Dog(pydantic.BaseModel):
-    name: str
-
-
-@dataclass
-class Visit:
-    at: Second
+class Share(pydantic.BaseModel):
+    share: float
 
 
 class Household(pydantic.BaseModel):
     homes: list[Address] = []
-    pet: Cat | Dog | None = None
     key: object = pydantic.Field(default=None, exclude=True)
     counted_at: datetime | None = None
-    seen_at: dict[str, list[Second | None]] = {}
-    visits: list[Visit] = []
-    guests: list[Household] = []
-    greeting: str = "hello"
 
     @pydantic.field_serializer("counted_at")
     def _round(self, at: datetime | None) -> str | None:
         return None if at is None else _to_second(at)
 
-    @pydantic.field_validator("greeting")
-    @classmethod
-    def _greet(cls, greeting: str) -> str:
-        return greeting if greeting == "hello" else f"{greeting}!"
-
-    @pydantic.computed_field
-    def looked_at(self) -> float:
-        return perf_counter()
-
 
 class Login(pydantic.BaseModel):
     user: str
     password: pydantic.SecretStr = pydantic.SecretStr("")
-    token: pydantic.SecretBytes | None = None
 
 
 class Vault(pydantic.BaseModel):
@@ -117,12 +89,6 @@ class OpenLogin(Login):
     @pydantic.field_serializer("password", when_used="json")
     def _open(self, password: pydantic.SecretStr) -> str:
         return password.get_secret_value()
-
-
-class MaskedLogin(Login):
-    @pydantic.field_serializer("password")
-    def _mask(self, password: pydantic.SecretStr) -> str:
-        return "*" * 10
 
 
 class User:

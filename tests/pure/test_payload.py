@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from pydantic import SecretBytes, SecretStr
+from pydantic import SecretStr
 
 from rota.declare.context import Context
 from rota.declare.jsonb import PAYLOAD_BYTES_MAX, fits, text_bytes
@@ -23,22 +23,19 @@ from rota.declare.secret import Secret
 from rota.errors import DeclarationError, PayloadError
 from tests.pure.payload_types import (
     Address,
-    Cat,
     Colour,
-    Dog,
     Home,
     Household,
     Leaf,
     Line,
     Login,
-    MaskedLogin,
     Node,
     OpenLogin,
     Period,
+    Share,
     Term,
     User,
     Vault,
-    Visit,
     Widening,
 )
 from tests.support.rules import rule
@@ -256,6 +253,7 @@ def test_nan_and_infinity_are_refused_however_deep() -> None:
             assert reason == f"{number} cannot be stored"
     assert refusal(exact, share=math.nan) == ("share", "nan cannot be stored")
     assert refusal(exact, price="NaN") == ("price", "NaN cannot be stored")
+    assert refusal(anything, Share(share=math.nan)) == ("value", "share: nan cannot be stored")
 
 
 def test_a_secret_that_would_be_stored_as_asterisks_is_refused() -> None:
@@ -265,11 +263,9 @@ def test_a_secret_that_would_be_stored_as_asterisks_is_refused() -> None:
 
     hidden = Login(user="ann", password=SecretStr("hunter2"))
     why = "a SecretStr is stored as asterisks; pass a reference to the secret"
-    assert refusal(opens, login=hidden) == ("login.password", why)
-    assert refusal(opens, vault=Vault(logins=[hidden])) == ("vault.logins[0].password", why)
-    masked = MaskedLogin(user="ann", password=SecretStr("hunter2"))
-    assert refusal(opens, login=masked) == ("login.password", why)
-    assert refusal(opens, login=Login(user="ann", token=SecretBytes(b"x")))[0] == "login.token"
+    assert refusal(opens, login=hidden) == ("login", why)
+    assert refusal(opens, vault=Vault(logins=[hidden])) == ("vault", why)
+    assert refusal(anything, {"a": [hidden]}) == ("value", why)
     # But not where none is lost: the model writes it out, or none was given, or the payload came by
     # SQL.
     for kept in (
@@ -297,11 +293,6 @@ def test_a_secret_that_would_be_stored_as_asterisks_is_refused() -> None:
             {"period": {"start": "2026-01-01", "at": ["2026-01-14T08:30:00"]}},
             "period.at[0]",
         ),
-        (
-            nested,
-            {"address": {"street": "Main", "houseNumber": 3, "since": "2026-01-14T08:30:00"}},
-            "address.since",
-        ),
     ],
 )
 def test_a_datetime_without_a_zone_is_refused_however_it_is_given(
@@ -315,7 +306,6 @@ BEFORE_MINUTES = datetime(1925, 6, 1, 12, tzinfo=ZoneInfo("Europe/Amsterdam"))
 SECONDS = "its offset from UTC has seconds; pass it in UTC"
 ZONED = time(8, 30, tzinfo=ZoneInfo("Europe/Berlin"))
 CHANGED = "it would arrive as another value"
-TWINS = "two of its keys are the same text in JSON"
 
 
 @rule("M12")
@@ -326,30 +316,14 @@ TWINS = "two of its keys are the same text in JSON"
         (rich, {"clock": time(8, tzinfo=timezone(timedelta(seconds=1)))}, "clock", SECONDS),
         (anything, {"value": [{"a": BEFORE_MINUTES}]}, "value[0].a", SECONDS),
         (nested, {"period": Period(date.min, at=[BEFORE_MINUTES])}, "period.at[0]", SECONDS),
-        (nested, {"address": MAIN.model_copy(update={"since": BEFORE_MINUTES})}, None, SECONDS),
         (rich, {"clock": ZONED}, "clock", "a time in a zone; pass the zone's name beside it"),
-        (anything, {"value": {"1": 1, 1: 2}}, None, TWINS),
-        (anything, {"value": [{b"a": 1, "YQ==": 2}]}, "value[0]", TWINS),
-        (anything, {"value": {timedelta(1): 1, "P1D": 2}}, "value", TWINS),
-        (anything, {"value": {NOW: 1, "2026-01-14T08:30:00+02:00": 2}}, "value", TWINS),
         (exact, {"share": 2**53 + 1}, "share", CHANGED),
         (classes, {"shares": {"a": [2**53 + 1]}}, "shares.a[0]", CHANGED),
-        (classes, {"distinct": {2**53, 2**53 + 1}}, "distinct", CHANGED),
         (classes, {"secret": Secret(2**53 + 1)}, "secret", CHANGED),
-        (classes, {"by_share": {2**53 + 1: 1}}, "by_share.9007199254740993", CHANGED),
-        (classes, {"by_share": {2**53: 1, 2**53 + 1: 2}}, None, "it would be lost"),
         (classes, {"lines": {"a": [{"sku": "b", "n": 2}]}}, "lines.a[0].n", "it would be lost"),
         (nested, {"period": Term(date.min)}, "period.pupils", "Period has no such field"),
         (nested, {"node": Node("a", [Leaf("b")])}, "node.children[0].colour", "Node has no"),
         (nested, {"address": Home(street="M", houseNumber=3)}, "address.owner", "Address has no"),
-        (
-            classes,
-            {"household": Household(homes=[Home(street="M", houseNumber=3)])},
-            "household.homes[0].owner",
-            "it would be lost: Address has no such field",
-        ),
-        (classes, {"household": Household(pet=Dog(name="a"))}, None, "it would arrive as Cat"),
-        (classes, {"household": Household(greeting="hi")}, "household.greeting", CHANGED),
     ],
 )
 def test_what_a_worker_would_read_as_another_value_is_refused(
@@ -361,14 +335,9 @@ def test_what_a_worker_would_read_as_another_value_is_refused(
 
 
 def test_what_only_looks_like_another_value_is_stored() -> None:
-    counted_at = BEFORE_MINUTES.replace(microsecond=1)  # its own serializer has UTC and seconds
-    keeps = Household(homes=[MAIN], pet=Cat(name="a"), key=math.nan, counted_at=counted_at)
-    written = Household(seen_at={"a": [counted_at]}, visits=[Visit(counted_at)])
     twice = datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"))  # this hour is twice
     for kept in (
-        {"household": keeps},
-        {"household": Household(guests=[written])},
-        {"household": {"pet": {"name": "a", "age": 3}}},
+        {"household": Household(homes=[MAIN], key=math.nan, counted_at=BEFORE_MINUTES)},
         {"shares": {"a": (1, 2.5)}, "distinct": [1, 1.0], "by_share": {1: 1, "2.5": 2}},
         {"lines": {"a": [{"sku": "b"}]}},
         {"term": Period(date.min, at=[twice])},

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import dataclasses
-import functools
 import inspect
 import itertools
-import operator
-from collections import UserList, deque
 from collections.abc import AsyncIterator, Iterator
-from concurrent.futures import Future
 from io import StringIO
-from threading import Event
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import MagicMock, Mock
+from unittest.mock import Mock
 
 import pytest
 
@@ -73,29 +66,7 @@ async def acount() -> AsyncIterator[int]:
 async def work() -> None: ...
 
 
-@contextlib.contextmanager
-def manage() -> Iterator[None]:
-    yield
-
-
-class Command:
-    def __call__(self) -> None: ...
-
-
-class CommandData(Command, dict[str, str]): ...
-
-
-@dataclasses.dataclass
-class Holder:
-    held: Any
-    cause: Any = None
-
-
 JOB: Any = SimpleNamespace(id=1, job_type="t")
-ENDED: Future[int] = Future()
-ENDED.set_result(1)
-NESTED = Holder([])
-NESTED.held.append({"a": (NESTED, count())})
 
 
 @rule("M2")
@@ -103,11 +74,7 @@ NESTED.held.append({"a": (NESTED, count())})
     "unfinished",
     [
         count(), acount(), map(str, [1]), filter(None, [1]), zip([1], strict=True),
-        itertools.count(), functools.partial(count), count, len, [].append, lambda: 1, Future(),
-        manage(), Command(), functools.lru_cache(count), functools.partialmethod(count),
-        operator.methodcaller("run"), rota.write_file("x"), [Future()], [count()],
-        {"a": [1, (count(),)]}, Holder((1, count())), NESTED,
-        deque([count()]), UserList([count()]), [{"a": count()}.values()],
+        itertools.count(), [count()], (1, count()),
     ],
 )  # fmt: skip
 def test_an_unfinished_value_that_is_returned_fails_the_job(unfinished: Any) -> None:
@@ -119,7 +86,7 @@ def test_an_unfinished_value_that_is_returned_fails_the_job(unfinished: Any) -> 
 @rule("M2", "M41")
 def test_an_error_says_what_is_wrong_with_a_result_and_ends_all_coroutines_in_it() -> None:
     left = [work(), work()]
-    for result, text in (({"a": 1, "b": left}, "at .b[0]"), (rota.Retry, "return an instance")):
+    for result, text in ((left, "returned a coroutine"), (rota.Retry, "return an instance")):
         end = read_return(JOB, result)
         assert isinstance(end, Errored)
         assert text in str(end.error)
@@ -130,9 +97,7 @@ def test_an_error_says_what_is_wrong_with_a_result_and_ends_all_coroutines_in_it
 @pytest.mark.parametrize(
     "done",
     [
-        1, "text", [1], {"a": 1}, (1,), range(3), StringIO("x"), object(), {1}, {}.keys(),
-        Holder(1), Holder(object()), CommandData(a="x"), Mock(), [MagicMock()],
-        Command, {"model": Command()}, {"failed_with": ValueError}, ENDED, [ENDED], Event(),
+        1, "text", [1], {"a": 1}, (1,), range(3), StringIO("x"), object(), {1}, {}.keys(), Mock(),
     ],
 )  # fmt: skip
 def test_what_is_done_succeeds_whether_or_not_it_can_be_kept(done: Any) -> None:

@@ -116,9 +116,8 @@ def _custom_types(hint: Any) -> Iterable[type]:
 
 
 def may_be_unstorable(hint: Any) -> bool:
-    """Whether JSON that fits this type may still be a naive datetime or a Decimal NaN. The fields
-    of a pydantic model are unknown, so it may be."""
-    kinds = msgspec.inspect.DateTimeType | msgspec.inspect.DecimalType | msgspec.inspect.CustomType
+    """Whether JSON that fits this type may still be a naive datetime or a Decimal NaN."""
+    kinds = msgspec.inspect.DateTimeType | msgspec.inspect.DecimalType
     return any(isinstance(node, kinds) for node in _nodes(hint))
 
 

@@ -6,12 +6,10 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import AsyncIterator, Iterator
-from contextlib import suppress
 from typing import Any
 
 from rota.declare.jsonb import PAYLOAD_BYTES_MAX, fits
 from rota.declare.payload import Codec
-from rota.declare.storable import list_parts
 from rota.errors import PayloadError
 from rota.model.job import Job
 from rota.model.outcome import NOTHING, End, Errored, Outcome, Succeeded, find_outcome, is_stop
@@ -64,56 +62,23 @@ def read_return(job: Job, result: Any) -> End:
     encoded, problem = encode_result(result)
     if problem is not None:
         # What has a JSON form is a finished value.
-        unfinished = find_unfinished(result)
-        if unfinished is not None:
-            what = f"the handler returned {unfinished}, whose work nobody does"
+        parts = result if isinstance(result, list | tuple) else [result]
+        unfinished = [type(one).__name__ for one in parts if _is_unfinished(one)]
+        if unfinished:
+            what = f"the handler returned a {unfinished[0]}, whose work nobody does"
             why = "declare the function itself, await it, or run it to its end inside"
             return Errored(TypeError(f"{what}: {why}"))
         logger.warning("job %s %s: its result is not kept: %s", job.id, job.job_type, problem)
     return Succeeded(encoded)
 
 
-def find_unfinished(result: Any) -> str | None:
-    """Say which part of a value is still to be done, and where it is; None: all of it is done."""
-    parts: list[tuple[str, Any]] = [("", result)]
-    found, seen = [], dict[int, Any]()
-    for path, part in parts:
-        if id(part) in seen or len(seen) == PARTS_MAX:
-            continue
-        seen[id(part)] = part
-        with suppress(Exception):  # the value's own methods may fail
-            if is_unfinished(part, is_whole=part is result):
-                found.append((path, type(part).__name__))
-                if inspect.iscoroutine(part):
-                    part.close()  # Python would warn that it was never awaited
-            else:
-                parts += [(f"{path}{name}", one) for name, one in list_parts(part)]
-    if not found:
-        return None
-    path, kind = found[0]
-    return f"a {type(result).__name__} with a {kind} at {path}" if path else f"a {kind}"
-
-
-def is_unfinished(part: Any, *, is_whole: bool) -> bool:
-    """Whether a value without a JSON form still has to be awaited or iterated over; or, if it is
-    all that was returned, called or entered as a context. A model that can be called, a lock or a
-    class inside of a result is no work."""
-    for is_done in ("done", "ready"):  # of futures and tasks, of AsyncResult
-        if callable(ask := getattr(part, is_done, None)):
-            return not ask()
-    kind = type(part)
-    module = kind.__module__.partition(".")[0]
-    if inspect.isawaitable(part) or (
-        module in {"builtins", "itertools"} and isinstance(part, Iterator | AsyncIterator)
-    ):
-        return True
-    is_called = callable(part) and not isinstance(part, type) and module != "unittest"  # no mock
-    is_block = (module == "rota" and hasattr(kind, "__exit__")) or hasattr(part, "gen")
-    return is_whole and (is_called or is_block or module == "functools")
-
-
-PARTS_MAX = 10_000
-"""Most parts of a result without a JSON form that are looked at."""
+def _is_unfinished(value: Any) -> bool:
+    """Whether a value without a JSON form still has to be awaited or iterated over."""
+    if inspect.iscoroutine(value):
+        value.close()  # Python would warn that it was never awaited
+    module = type(value).__module__
+    is_lazy = module in ("builtins", "itertools") and isinstance(value, Iterator | AsyncIterator)
+    return is_lazy or inspect.isawaitable(value)
 
 
 def read_list(job: Job, result: Any, stop: End | None) -> End:

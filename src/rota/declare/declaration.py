@@ -97,6 +97,11 @@ class Declaration:
     def __repr__(self) -> str:
         return f"<job type {self.name!r}>"
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its name and its former ones."""
+        return self.name, *self.options.aliases
+
     def _make_maker(self, option: str, func: Callable[..., Any] | None) -> KeyMaker | None:
         if func is None:
             return None

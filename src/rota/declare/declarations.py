@@ -9,17 +9,11 @@ import msgspec
 
 from rota.declare.declaration import Declaration, make_row
 from rota.declare.job_type import JobType, Sender
-from rota.declare.jobs import (
-    Jobs,
-    Lifespan,
-    index_by_name,
-    refuse_duplicate_schedules,
-    refuse_duplicates,
-)
+from rota.declare.jobs import Jobs, Lifespan
 from rota.declare.load import load
 from rota.declare.rate_limit import RateLimit
 from rota.declare.schedule import ScheduleOptions
-from rota.declare.shared import encode_limits, index_limits, refuse_other_figures
+from rota.declare.shared import encode_limits, index_limits, refuse_disagreement, refuse_twins
 from rota.declare.tables import Tables
 from rota.errors import DeclarationError
 
@@ -49,10 +43,8 @@ class Declarations:
                     f"App(jobs=…) takes rota.Jobs or 'module:attribute' strings, not {registry!r}"
                 )
             registry._refuse_other(self._sender)
-        refuse_duplicates(_list_types(registries))
-        refuse_other_figures(_list_types([*self._registries, *registries]))
-        index_limits(_list_types([*self._registries, *registries]))
-        refuse_duplicate_schedules(_list_schedules(registries))
+        refuse_disagreement(_list_types([*self._registries, *registries]))
+        _index_schedules([*self._registries, *registries])
         for registry in registries:
             registry._owner = self._sender
         self._registries += registries
@@ -82,9 +74,7 @@ class Declarations:
         """The job types, by name. Raises DeclarationError if two share one, or disagree on a
         breaker or a rate limit."""
         types = _list_types(self._registries)
-        refuse_duplicates(types)
-        refuse_other_figures(types)
-        index_limits(types)
+        refuse_disagreement(types)
         return {job_type.name: job_type for job_type in types}
 
     @property
@@ -97,20 +87,17 @@ class Declarations:
     @property
     def types_by_any_name(self) -> dict[str, Declaration]:
         """The job types, by name and by former names. Raises as `types`."""
-        return index_by_name(self.types.values())
+        return {name: one for one in self.types.values() for name in one.names}
 
     def find_job_type(self, name: str) -> JobType[..., ..., Any] | None:
         """Return the job type with this name or former name; None: there is none."""
-        types = self.job_types
-        named = (one for one in types.values() if name in one._declaration.options.aliases)
-        return types.get(name) or next(named, None)
+        types = self.job_types.values()
+        return next((one for one in types if name in one._declaration.names), None)
 
     @property
     def schedules(self) -> dict[str, ScheduleOptions]:
         """The schedules, by name. Raises DeclarationError if two share one."""
-        schedules = _list_schedules(self._registries)
-        refuse_duplicate_schedules(schedules)
-        return {schedule.name: schedule for schedule in schedules}
+        return _index_schedules(self._registries)
 
     def encode_types(self, lease_s: float) -> str:
         """Return the types as `job_type_declare` takes them, in JSON; `lease_s`: of those without
@@ -120,7 +107,7 @@ class Declarations:
 
     @property
     def limits(self) -> dict[str, RateLimit]:
-        """The rate limits, by name. Raises DeclarationError if two types disagree on one."""
+        """The rate limits, by name. Raises as `types`."""
         return index_limits(self.types.values())
 
     def encode_limits(self) -> str:
@@ -137,5 +124,7 @@ def _list_types(registries: Iterable[Jobs]) -> list[Declaration]:
     return [one._declaration for registry in registries for one in registry._types.values()]
 
 
-def _list_schedules(registries: Iterable[Jobs]) -> list[ScheduleOptions]:
-    return [schedule for registry in registries for schedule in registry._schedules.values()]
+def _index_schedules(registries: Iterable[Jobs]) -> dict[str, ScheduleOptions]:
+    schedules = [one for registry in registries for one in registry._schedules.values()]
+    refuse_twins("schedule", ((one.name, one.place) for one in schedules))
+    return {one.name: one for one in schedules}

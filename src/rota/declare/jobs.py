@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from types import MappingProxyType
 from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
@@ -11,7 +11,6 @@ from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, Unpa
 from rota.declare.chunk import Chunk, read_chunk
 from rota.declare.connection import AsyncConnection, Connection
 from rota.declare.context import Context
-from rota.declare.declaration import Declaration
 from rota.declare.job_type import JobType, NewJob, Sender
 from rota.declare.options import JobOptions, JobTypeOptions
 from rota.declare.place import CodePlace
@@ -25,6 +24,7 @@ from rota.declare.schedule import (
     check_timing,
     make_bare_job,
 )
+from rota.declare.shared import refuse_twins
 from rota.declare.tables import Tables
 from rota.errors import DeclarationError, UsageError
 from rota.model.bounds import NAME_MAX, check_bool, check_text
@@ -348,14 +348,16 @@ class Jobs:
 
     def _add_schedule(self, schedule: ScheduleOptions) -> None:
         others = [one for one in self._schedules.values() if not schedule.is_again(one)]
-        refuse_duplicate_schedules([*others, schedule])
+        refuse_twins("schedule", ((one.name, one.place) for one in (*others, schedule)))
         self._schedules[schedule.name] = schedule
 
     def _add(self, job_type: JobType[..., ..., Any]) -> JobType[..., ..., Any]:
         declared = job_type._declaration
         known = [one._declaration for one in self._types.values()]
         others = [one for one in known if not declared.is_again(one)]
-        refuse_duplicates([*others, declared])
+        refuse_twins(
+            "job type", ((name, one.place) for one in (*others, declared) for name in one.names)
+        )
         self._types[job_type.name] = job_type
         return job_type
 
@@ -368,38 +370,6 @@ def refuse_no_lifespan(given: object, what: str) -> None:
         raise DeclarationError(
             f"{what}: lifespan must be a function, which each worker calls, not {given!r}"
         )
-
-
-def index_by_name(types: Iterable[Declaration]) -> dict[str, Declaration]:
-    """Return job types by all of their names, aliases included."""
-    return {
-        name: job_type for job_type in types for name in (job_type.name, *job_type.options.aliases)
-    }
-
-
-def refuse_duplicates(types: Iterable[Declaration]) -> None:
-    """Raise DeclarationError if two types share a name or an alias, naming both places."""
-    seen: dict[str, Declaration] = {}
-    for job_type in types:
-        for name in (job_type.name, *job_type.options.aliases):
-            if name in seen:
-                raise DeclarationError(
-                    f"job type {name!r} is declared twice: "
-                    f"at {seen[name].place} and at {job_type.place}"
-                )
-            seen[name] = job_type
-
-
-def refuse_duplicate_schedules(schedules: Iterable[ScheduleOptions]) -> None:
-    """Raise DeclarationError if two schedules have one name, naming both places."""
-    seen: dict[str, ScheduleOptions] = {}
-    for schedule in schedules:
-        if schedule.name in seen:
-            raise DeclarationError(
-                f"schedule {schedule.name!r} is declared twice: "
-                f"at {seen[schedule.name].place} and at {schedule.place}"
-            )
-        seen[schedule.name] = schedule
 
 
 @contextmanager

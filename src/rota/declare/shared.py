@@ -1,62 +1,61 @@
-"""Limits and breakers that several job types share: all must declare the same figures."""
+"""What the job types of one App must agree on: a name is declared once, and types that share a
+limit or a breaker declare the same figures."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from rota.declare.declaration import Declaration
 from rota.declare.rate_limit import RateLimit
 from rota.errors import DeclarationError
-from rota.model.breaker import BreakerRules
+
+
+def refuse_disagreement(types: Iterable[Declaration]) -> None:
+    """Raise DeclarationError if two types share a name, or declare one limit or one breaker with
+    other figures. It names both places."""
+    types = list(types)
+    refuse_twins("job type", ((name, one.place) for one in types for name in one.names))
+    seen: dict[tuple[str, str], tuple[object, str]] = {}
+    for job_type in types:
+        for kind, name, figures, words in _list_shared(job_type):
+            said = f"{words} at {job_type.place}"
+            first, first_said = seen.setdefault((kind, name), (figures, said))
+            if first != figures:
+                raise DeclarationError(
+                    f"{kind} {name!r} is declared twice with different figures: {first_said}, and "
+                    f"{said}; types that share a {kind} must agree, or give names of their own"
+                )
+
+
+def refuse_twins(kind: str, places: Iterable[tuple[str, object]]) -> None:
+    """Raise DeclarationError if a name is declared at two of these places."""
+    seen: dict[str, object] = {}
+    for name, place in places:
+        if name in seen:
+            raise DeclarationError(
+                f"{kind} {name!r} is declared twice: at {seen[name]} and at {place}"
+            )
+        seen[name] = place
+
+
+def _list_shared(job_type: Declaration) -> Iterator[tuple[str, str, object, str]]:
+    """Iterate over what a job type may share: its kind, its name, its figures, these in words."""
+    limit, breaker = job_type.options.rate_limit, job_type.breaker
+    if limit is not None:
+        yield "rate limit", limit.name, limit.figures, limit.in_words()
+    if breaker is not None:
+        key = "without a key" if job_type.breaker_key is None else "with a key"
+        yield "breaker", breaker.name, (breaker, key), f"{breaker.in_words()}, {key}"
 
 
 def index_limits(types: Iterable[Declaration]) -> dict[str, RateLimit]:
-    """Return the limits of job types by name.
-
-    Raises:
-        DeclarationError: two types declare one limit with other figures.
-    """
-    seen: dict[str, tuple[RateLimit, str]] = {}
-    for job_type in types:
-        limit = job_type.options.rate_limit
-        if limit is None:
-            continue
-        first, place = seen.setdefault(limit.name, (limit, str(job_type.place)))
-        if first.figures != limit.figures:
-            raise DeclarationError(
-                f"rate limit {limit.name!r} is declared twice with different figures: "
-                f"{first.in_words()} at {place}, and {limit.in_words()} at {job_type.place}; "
-                "types that share a limit must agree, or give names of their own"
-            )
-    return {name: limit for name, (limit, _) in seen.items()}
+    """Return the limits of job types by name."""
+    limits = [one.options.rate_limit for one in types if one.options.rate_limit is not None]
+    return {limit.name: limit for limit in limits}
 
 
 def encode_limits(types: Iterable[Declaration]) -> str:
     """Return the limits of job types as `limits_declare` takes them, in JSON."""
     return msgspec.json.encode([one.figures for one in index_limits(types).values()]).decode()
-
-
-def refuse_other_figures(types: Iterable[Declaration]) -> None:
-    """Raise DeclarationError if two types declare one breaker with different figures."""
-    seen: dict[str, tuple[BreakerRules, bool, str]] = {}
-    for job_type in types:
-        rules = job_type.breaker
-        if rules is None:
-            continue
-        has_keys = job_type.breaker_key is not None
-        first, first_has_keys, place = seen.setdefault(
-            rules.name, (rules, has_keys, str(job_type.place))
-        )
-        if (first, first_has_keys) != (rules, has_keys):
-            raise DeclarationError(
-                f"the breaker {rules.name!r} is declared twice with different figures: "
-                f"{_describe_breaker(first, first_has_keys)} at {place}, and "
-                f"{_describe_breaker(rules, has_keys)} at {job_type.place}; "
-                "types that share a breaker must agree, or give names of their own"
-            )
-
-
-def _describe_breaker(rules: BreakerRules, has_keys: bool) -> str:
-    return f"{rules.in_words()}, {'with' if has_keys else 'without'} a key"

@@ -44,14 +44,6 @@ def with_a_client() -> None:
     opener.open("http://x.example")
 
 
-class Client:
-    def handle(self) -> None:
-        self._call()
-
-    def _call(self) -> None:
-        call()
-
-
 def parses() -> str:
     return urllib.parse.quote("a b")
 
@@ -61,13 +53,6 @@ def parses() -> str:
 def test_a_call_to_the_network_with_the_default_timeout_is_found(handler: Any) -> None:
     assert hints(handler, max_attempts=1) == ["timeout"]
     assert hints(handler, max_attempts=1, timeout="15s") == []
-
-
-@rule("M73")
-def test_a_method_is_read_with_those_that_it_calls() -> None:
-    jobs = rota.Jobs()
-    jobs.job("t", max_attempts=1)(Client().handle)
-    assert [one.about for one in find_hints([jobs.types["t"]._declaration])] == ["timeout"]
     assert hints(parses, max_attempts=1) == [], "urllib.parse calls nobody"
 
 

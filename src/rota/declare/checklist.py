@@ -7,9 +7,7 @@ import dis
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass, field
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, Literal, NamedTuple
 
 from rota.declare.declaration import Declaration
@@ -17,8 +15,6 @@ from rota.declare.options import JobTypeOptions
 from rota.declare.program import run_program
 from rota.model.units import words
 
-FUNCTIONS_MAX = 1_000
-"""Of one handler's code so many functions are read."""
 GUARDS = frozenset({"effect", "step", "transaction", "complete", "write_file"})
 """What a handler calls so that a second attempt repeats nothing."""
 MAIL = frozenset(
@@ -34,7 +30,6 @@ NETWORK = MAIL | {
 }  # fmt: skip
 _TIMEOUT_S = JobTypeOptions.check({}).timeout_s
 _MAILS = {"mail", "mails", "email", "emails"}
-_FUNCTIONS = (FunctionType, MethodType)
 
 
 class Hint(NamedTuple):
@@ -48,25 +43,6 @@ class Hint(NamedTuple):
     """What is so, and what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Uses:
-    """What the code of a handler names: its own, and that of the functions of its package which it
-    reaches by name."""
-
-    names: set[str] = field(default_factory=set)
-    modules: set[str] = field(default_factory=set)
-
-    def find(self, known: Iterable[str]) -> str | None:
-        """Return the first of these modules of which the code uses something; None: of none."""
-        return next((one for one in sorted(known) if self._has(one)), None)
-
-    def _has(self, known: str) -> bool:
-        parent, _, last = known.rpartition(".")
-        return (parent in self.modules and last in self.names) or any(
-            one == known or one.startswith(f"{known}.") for one in self.modules
-        )
-
-
 def find_hints(types: Iterable[Declaration]) -> list[Hint]:
     """Return what may be missing from job types, in their order. Rota's own kinds are left out:
     what must happen once there, the receiver or a table knows."""
@@ -74,18 +50,18 @@ def find_hints(types: Iterable[Declaration]) -> list[Hint]:
         Hint(one.name, str(one.place), about, message)
         for one in types
         if not one.func.__module__.startswith("rota.")
-        for about, message in _judge(one, _read(one.func))
+        for about, message in _judge(one, *_read(one.func))
     ]
 
 
 def _judge(
-    job_type: Declaration, uses: _Uses
+    job_type: Declaration, names: set[str], modules: set[str]
 ) -> Iterator[tuple[Literal["repeated", "timeout", "expires"], str]]:
     options = job_type.options
-    if options.max_attempts > 1 and options.key is None and not uses.names & GUARDS:
+    if options.max_attempts > 1 and options.key is None and not names & GUARDS:
         advice = (
             "let it run once, with max_attempts=1"
-            if run_program.__name__ in uses.names
+            if run_program.__name__ in names
             else "give unique=, and ctx.effect around what must not be repeated"
         )
         yield (
@@ -93,7 +69,7 @@ def _judge(
             f"has up to {options.max_attempts} attempts, and neither a key nor an effect: unless a "
             f"second run changes nothing, {advice}",
         )
-    network = uses.find(NETWORK)
+    network = _find_first(NETWORK, names, modules)
     if network is not None and options.timeout_s >= _TIMEOUT_S:
         yield (
             "timeout",
@@ -101,50 +77,54 @@ def _judge(
             'such as "15s"',
         )
     said = re.split(r"[^a-z]+", f"{job_type.name} {job_type.func.__name__}".lower())
-    if options.expires_s is None and (_MAILS & {*said} or uses.find(MAIL) is not None):
+    mail = _find_first(MAIL, names, modules)
+    if options.expires_s is None and (_MAILS & {*said} or mail is not None):
         yield "expires", 'seems to send mail, maybe days late: give expires=, such as "24h"'
 
 
-def _read(handler: Callable[..., Any]) -> _Uses:
-    uses, seen = _Uses(), set[CodeType]()
-    home = str(getattr(handler, "__module__", "")).partition(".")[0]
-    found: list[Any] = [handler]
-    while found and len(seen) < FUNCTIONS_MAX:
-        one = found.pop()
-        owner, function = getattr(one, "__self__", None), getattr(one, "__func__", one)
-        found += [inspect.unwrap(function)] if hasattr(function, "__wrapped__") else []
+def _find_first(known: Iterable[str], names: set[str], modules: set[str]) -> str | None:
+    """Return the first of the known modules of which code uses something; None: of none."""
+    for one in sorted(known):
+        parent, _, last = one.rpartition(".")
+        is_imported = any(f"{module}.".startswith(f"{one}.") for module in modules)
+        if is_imported or (parent in modules and last in names):
+            return one
+    return None
+
+
+def _read(handler: Callable[..., Any]) -> tuple[set[str], set[str]]:
+    """Return the names in the code of a handler and of the functions of its package that it
+    reaches by name, and the modules that they come from."""
+    names, modules, seen = set[str](), set[str](), set[CodeType]()
+    home = handler.__module__.partition(".")[0]
+    found: list[Any] = [inspect.unwrap(handler)]
+    while found:
+        function = found.pop()
         code = getattr(function, "__code__", None)
         if code is None or code in seen:
             continue
         seen.add(code)
-        names = set(_list_names(code, uses.modules))
-        scope: dict[str, Any] = {**function.__globals__, **dict(_read_cells(function))}
-        for name in names:
-            value: Any = scope.get(name, getattr(type(owner), name, None))
+        scope = {**function.__globals__, **inspect.getclosurevars(function).nonlocals}
+        for name in _list_names(code, modules):
+            value: Any = scope.get(name)
             # By its type, never by isinstance: that asks a lazy object, such as Django's settings.
-            if issubclass(type(value), ModuleType):
-                uses.modules.add(value.__name__)
+            kind = type(value)
+            if issubclass(kind, ModuleType):
+                modules.add(value.__name__)
                 continue
-            uses.names.add(name)
-            has_module = issubclass(type(value), (*_FUNCTIONS, type))
-            module = str((value if has_module else type(value)).__module__)
-            uses.modules.add(module)
-            if issubclass(type(value), _FUNCTIONS) and module.partition(".")[0] == home:
-                found.append(MethodType(value, owner) if name not in scope else value)
-    return uses
-
-
-def _read_cells(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        with suppress(ValueError):  # it is assigned later
-            yield name, cell.cell_contents
+            module = str((value if issubclass(kind, FunctionType | type) else kind).__module__)
+            names.add(name)
+            modules.add(module)
+            if issubclass(kind, FunctionType) and module.partition(".")[0] == home:
+                found.append(inspect.unwrap(value))
+    return names, modules
 
 
 def _list_names(code: CodeType, modules: set[str]) -> Iterator[str]:
     """Yield the names of globals, free variables and attributes in a function's code, and of the
     functions within; add what it imports to `modules`."""
-    yield from (*code.co_names, *code.co_freevars)
     modules.update(one.argval for one in dis.get_instructions(code) if one.opname == "IMPORT_NAME")
+    yield from (*code.co_names, *code.co_freevars)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _list_names(constant, modules)

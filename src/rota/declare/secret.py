@@ -7,14 +7,13 @@ key or a value.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
-import sys
 import types
 import typing
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Annotated, Any, Generic, NoReturn, TypeGuard, TypeVar
 
 import msgspec
@@ -295,19 +294,7 @@ def _parts(hint: Any, seen: set[type]) -> Iterator[Any]:
     class that was seen is left out: it may contain itself."""
     yield from typing.get_args(hint)
     kind = typing.get_origin(hint) or hint
-    if not isinstance(kind, type) or kind in seen:
-        return
-    seen.add(kind)
-    if (
-        dataclasses.is_dataclass(kind)
-        or typing.is_typeddict(kind)
-        or issubclass(kind, msgspec.Struct)
-        or hasattr(kind, "__pydantic_fields__")
-        or hasattr(kind, "__attrs_attrs__")
-        or hasattr(kind, "_fields")
-    ):
-        known = vars(sys.modules.get(kind.__module__, types.ModuleType("")))
-        try:
-            yield from typing.get_type_hints(kind, globalns=known, include_extras=True).values()
-        except (NameError, TypeError):  # msgspec says so in its own words
-            return
+    if isinstance(kind, type) and kind not in seen:
+        seen.add(kind)
+        with suppress(NameError, TypeError):  # msgspec says so in its own words
+            yield from typing.get_type_hints(kind, include_extras=True).values()

@@ -527,42 +527,6 @@ def test_what_has_expired_is_deleted_and_a_file_that_cannot_be_keeps_no_other(
         gone.refresh()
 
 
-def test_a_file_is_put_whole_where_a_deletion_removes_its_directory_or_its_part_meanwhile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store, write_file = report.Directory(tmp_path), rota.write_file
-    times = iter([True, False, False])
-
-    def write(path: Path) -> Any:
-        if next(times, False):
-            store.delete("1/none.part")
-        return write_file(path)
-
-    class Source(io.BytesIO):
-        def read(self, size: int | None = -1) -> bytes:
-            if found := super().read(size):
-                next(deletions, lambda: None)()
-            return found
-
-    class Pipe(Source):
-        def seekable(self) -> bool:
-            return False
-
-        def tell(self) -> int:
-            raise OSError("Illegal seek")
-
-    monkeypatch.setattr(rota, "write_file", write)
-    deletions = iter([lambda: store.delete("1/one.part")])
-    store.put("1/one.part", Source(b"x"))
-    deletions = iter([lambda: store.delete("1/two.part")])
-    with pytest.raises(FileNotFoundError, match="was deleted while it was put"):
-        store.put("1/two.part", Pipe(b"y"))
-    store.put("1/two.part", Pipe(b"z"))
-    for name, text in (("1/one.part", b"x"), ("1/two.part", b"z")):
-        with store.open(name) as file:
-            assert file.read() == text
-
-
 @pytest.fixture
 def bucket() -> Iterator[Any]:
     """A bucket in an S3 of this test, over HTTP."""
@@ -609,19 +573,6 @@ def test_a_report_is_kept_in_an_object_store(database: str, numbers: Numbers, bu
     app.close()
 
 
-NO_COLUMNS: tuple[Any, ...] = (
-    [],
-    [1],
-    ["a", None],
-    ["a", ["b"]],
-    [""],
-    b"ab",
-    {"a", "b"},
-    iter("ab"),
-    5,
-)
-
-
 def test_what_is_no_report_is_refused(make: Make, numbers: Numbers) -> None:
     _, reports = make()
     numbers.declare(reports)
@@ -630,10 +581,6 @@ def test_what_is_no_report_is_refused(make: Make, numbers: Numbers) -> None:
     for wrong in (None, "1", 1.0):  # of which None would be the latest run of all
         with pytest.raises(rota.UsageError, match="a whole number, not"):
             reports.cancel(wrong)  # type: ignore[arg-type]
-    with pytest.raises(rota.UsageError, match="params is a dict"):
-        reports.request("numbers", 5)  # type: ignore[arg-type]
-    with pytest.raises(rota.UsageError, match=r"a path or a report\.Store"):
-        report.Reports(None)  # type: ignore[arg-type]
     for odd in (float("nan"), object(), "\0"):
         with pytest.raises(rota.PayloadError):
             reports.request("numbers", {"rows": odd})
@@ -648,7 +595,7 @@ def test_what_is_no_report_is_refused(make: Make, numbers: Numbers) -> None:
         ("x", source, {"format": "pdf"}, "no format 'pdf'; there are csv"),
         ("x", source, {"format": "xlsx", "bom": True}, "for CSV alone"),
         ("x", source, {"format": "jsonl", "formulas": "escape"}, "for CSV alone"),
-        ("x", source, {"formulas": "drop"}, "keep or escape, not .*formulas='drop'"),
+        ("x", source, {"formulas": "drop"}, "keep or escape, not 'drop'"),
         ("numbers", source, {}, "declared twice"),
         ("x", object, {}, "no method ranges"),
         ("x", Late, {}, "finish runs in a thread"),
@@ -657,10 +604,7 @@ def test_what_is_no_report_is_refused(make: Make, numbers: Numbers) -> None:
         ("x", source, {"reuse": "often"}, "often"),
         ("x", source, {"columns": "ab"}, "a list of names"),
         ("x", source, {"columns": ["a", "a"]}, "each once"),
-        (["a"], source, {}, "1 to 100 characters"),
-        ("x", source, {"format": ["csv"]}, "no format"),
-        ("x", source, {"bom": "yes"}, "bom is True or False.*bom='yes'"),
-        *(("x", source, {"columns": one}, "a list of names") for one in NO_COLUMNS),
+        ("x", source, {"columns": []}, "a list of names"),
     )
     for name, made_of, options, said in cases:
         given: dict[str, Any] = {"columns": ["a"], **options}

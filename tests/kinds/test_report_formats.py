@@ -21,8 +21,6 @@ from zoneinfo import ZoneInfo
 
 import psycopg
 import pytest
-from psycopg.types.multirange import Multirange
-from psycopg.types.range import Range, RangeInfo
 
 import rota
 from rota.kinds.report import formats
@@ -186,10 +184,6 @@ VALUES: list[tuple[Any, Any, Any, Any]] = [
     (time(3, 4, 5), "03:04:05", None, None),
     (timedelta(days=1, hours=2), "1 day, 2:00:00", "P1DT7200S", None),
     (Duration(hours=-26), "-1 day, -2:00:00", "-P1DT7200S", None),
-    (Range(None, date(2026, 1, 1), "[]"), "(,2026-01-01]", None, None),
-    (Range("", 'b "c\\', "()"), r"""("","b ""c\\")""", None, None),
-    (Range(empty=True), "empty", None, None),
-    (Multirange([Range(1, 2), Range(Decimal("5.0"), None)]), "{[1,2),[5.0,)}", None, None),
     (UUID(int=1), "00000000-0000-0000-0000-000000000001", None, None),
     (ip_address("192.0.2.1"), "192.0.2.1", None, None),
 ]
@@ -219,26 +213,20 @@ def test_a_value_has_one_form_in_each_format() -> None:
 @rule("M72")
 def test_a_csv_is_read_by_copy_as_what_it_was_made_of(connection: psycopg.Connection[Any]) -> None:
     connection.execute(
-        "create type pg_temp.words as range (subtype = text);"
         "create temp table made (id int8, amount numeric(20,8), free numeric, text text, day date,"
         " bytes bytea, one uuid, at timestamptz, wall timestamp, hour time, gap interval,"
-        " share float8, yes bool, doc jsonb, ip inet, words pg_temp.words, spans tstzmultirange)"
+        " share float8, yes bool, doc jsonb, ip inet)"
     )
-    words = RangeInfo.fetch(connection, "pg_temp.words")
-    assert words is not None
-    words.register(connection)
     connection.execute(
         """insert into made values
         (9223372036854775807, 0, 'NaN', '', '2026-01-31', '\\x00ff', gen_random_uuid(),
          '2026-01-01 03:00:00.5+02', '0001-01-01', '23:59:59.999999', '1 day 02:03:04.5', 1e300,
-         true, '{"a": [1.5, null, "x"]}', '192.0.2.1', '["", "a,\\"\\\\ b"]',
-         '{[2026-01-01, 2026-01-01 12:00:00.5+02), [2026-02-01,)}'),
+         true, '{"a": [1.5, null, "x"]}', '192.0.2.1'),
         (-1, 0.00000001, '1e400', E'a,"b"\r\n\t;', '9999-12-31', '', null,
-         '1890-01-01 00:00:00+00', '2026-01-01', '00:00', '-1 hour', 'NaN', false, '[]', '::1',
-         '(,b]', '{}');
-        insert into made (id, amount, free, text, share, gap, words) values
-        (0, -0.5, '-Infinity', '\\.', '-Infinity', '-1 day -02:03:04.5', 'empty'),
-        (1, 100, 0.10, 'NULL', 1, '-2 days', '(,)'), (2, null, 1e-20, null, null, null, null)"""
+         '1890-01-01 00:00:00+00', '2026-01-01', '00:00', '-1 hour', 'NaN', false, '[]', '::1');
+        insert into made (id, amount, free, text, share, gap) values
+        (0, -0.5, '-Infinity', '\\.', '-Infinity', '-1 day -02:03:04.5'),
+        (1, 100, 0.10, 'NULL', 1, '-2 days'), (2, null, 1e-20, null, null, null)"""
     )
     found = connection.execute("select * from made order by id")
     columns = [one.name for one in found.description or ()]
@@ -298,9 +286,6 @@ class Broken:
         ({"a": 1}, "lacks 'b'"),
         ({"a": 1, "b": 2, "c": 3}, "lacks 'c'"),
         ("ab", "not of the class str"),
-        (bytearray(b"ab"), "not of the class bytearray"),
-        (memoryview(b"ab"), "not of the class memoryview"),
-        ({1, 2}, "not of the class set"),
         (7, "not of the class int"),
         ((1, Shapeless()), "row 2 of this page, column 'b': a value of the class Shapeless"),
         ((1, [{"x": {1}}]), "the class set"),
@@ -309,21 +294,12 @@ class Broken:
         ((1, print), "the class builtin_function_or_method"),
         ((1, "\udcff"), "surrogates not allowed"),
         ((1, {"\udcff": 1}), "surrogates not allowed"),
-        ((1, {1: 1, "1": 2}), "two keys of a dict"),
-        ((1, Decimal("1E+999999999")), "more than 4,000 digits"),
     ],
 )
 def test_what_a_format_does_not_hold_is_refused(row: Any, text: str) -> None:
     for kind in FORMATS:
         with pytest.raises(rota.Dead, match=text):
             make_file(kind, [[(1, 2), row]], ["a", "b"])
-
-
-@rule("M72")
-def test_a_page_whose_rows_are_none_is_refused() -> None:
-    none: Any = None
-    with pytest.raises(rota.Dead, match="rows returns rows, not a value of the class NoneType"):
-        list(order_rows(none, ["a"]))
 
 
 @rule("M72")

@@ -7,7 +7,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.resources import files
@@ -81,8 +81,6 @@ class Reports:
                 of all types.
         """
         self.store: Store = Directory(store) if isinstance(store, str | Path) else store
-        if not hasattr(self.store, "put"):
-            raise rota.UsageError(f"store must be a path or a report.Store, not {store!r}")
         self.jobs = rota.Jobs(
             tables=records.Tables("report", files(__package__) / "sql"),
             commands={
@@ -139,7 +137,7 @@ class Reports:
         """
 
         def declare(made_of: type[Any]) -> type[Any]:
-            if not _are_names([name]) or len(name) > 100:
+            if not 0 < len(name) <= 100:
                 raise rota.errors.DeclarationError(
                     f"a report's name has 1 to 100 characters, not {name!r}"
                 )
@@ -151,7 +149,7 @@ class Reports:
                     raise rota.errors.DeclarationError(
                         f"report {name!r}: {method} runs in a thread: it must be no async function"
                     )
-            if not _are_names(columns):
+            if isinstance(columns, str) or not 0 < len(columns) == len(set(columns)):
                 raise rota.errors.DeclarationError(
                     f"report {name!r}: columns is a list of names, each once, not {columns!r}"
                 )
@@ -236,8 +234,6 @@ class Reports:
         self, name: str, params: dict[str, Any] | None, by: str | None
     ) -> tuple[NewJob, dict[str, Any]]:
         report = self._find(name)
-        if not isinstance(params, Mapping | None):
-            raise rota.UsageError(f"params is a dict, not {params!r}")
         new: NewJob = self._start.new(run=0)
         page = self._page.new(run=0, number=0, range=dict(params or {}), shape="")
         given = {"name": name, "params": json.loads(page.payload_json)["range"], "by": by}
@@ -400,20 +396,14 @@ class Reports:
             self.jobs.call("report_forget", {"runs": gone})
 
 
-def _are_names(columns: Any) -> bool:
-    is_list = isinstance(columns, Sequence) and not isinstance(columns, str)
-    are_texts = is_list and all(isinstance(one, str) and one for one in columns)
-    return are_texts and 0 < len(columns) == len(set(columns))
-
-
 def _choose_format(name: str, format: str, csv: Csv) -> Format:
-    if format not in [*FORMATS]:
+    if format not in FORMATS:
         raise rota.errors.DeclarationError(
             f"report {name!r}: no format {format!r}; there are {', '.join(FORMATS)}"
         )
-    if csv.bom not in (True, False) or csv.formulas not in get_args(Formulas):
+    if csv.formulas not in get_args(Formulas):
         raise rota.errors.DeclarationError(
-            f"report {name!r}: bom is True or False, formulas is keep or escape, not those of {csv}"
+            f"report {name!r}: formulas is keep or escape, not {csv.formulas!r}"
         )
     if format != csv.ending and csv != FORMATS[csv.ending]:
         raise rota.errors.DeclarationError(f"report {name!r}: bom and formulas are for CSV alone")

@@ -42,22 +42,10 @@ class Directory:
 
     def put(self, name: str, file: IO[bytes]) -> None:
         """Write it under a temporary name, and rename it."""
-        target, begin = self._find(name), file.tell() if file.seekable() else None
-        for is_last in (False, False, True):
-            try:
-                target.parent.mkdir(parents=True, exist_ok=True)
-                if begin is not None:
-                    file.seek(begin)
-                with rota.write_file(target) as written:
-                    shutil.copyfileobj(file, written)
-                break
-            except FileNotFoundError as error:
-                # A deletion has just removed the directory, or the part.
-                if begin is None:
-                    why = "was deleted while it was put, and its source cannot be read again"
-                    raise FileNotFoundError(f"{name!r} {why}") from error
-                if is_last:
-                    raise
+        target = self._find(name)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with rota.write_file(target) as written:
+            shutil.copyfileobj(file, written)
 
     def open(self, name: str) -> IO[bytes]:
         """Open a file to read it. Raises FileNotFoundError: it is gone."""

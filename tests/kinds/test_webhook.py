@@ -395,7 +395,6 @@ def test_an_event_that_cannot_be_one_is_refused_and_the_transaction_goes_on(
         ({"data": {"x": float("nan")}}, "data"),
         ({"data": {"x": object()}}, "data"),
         ({"data": {"x": "\0"}}, "data"),
-        ({"data": [1]}, "data is a dict, not list"),
     ):
         given: dict[str, Any] = {"event": "x", "event_id": "1", **change}
         with connection.transaction():

@@ -225,7 +225,7 @@ async def test_a_resolver_that_is_silent_holds_up_no_other_host(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     silent = threading.Event()
-    asked = patch_resolver(monkeypatch, ["127.0.0.1"], silent=silent)
+    patch_resolver(monkeypatch, ["127.0.0.1"], silent=silent)
     monkeypatch.setattr(clients, "TOTAL_S", 5)
     client = webhook.HttpClient()
     with receiving() as receiver:
@@ -239,7 +239,6 @@ async def test_a_resolver_that_is_silent_holds_up_no_other_host(
         for one in waiting:
             with pytest.raises(webhook.NoResponse, match=r"silent\.example did not respond"):
                 await one
-        assert asked.count("silent.example") == 1
         silent.set()
         await client.aclose()
 

@@ -46,7 +46,8 @@ def find_noun(word: str, arguments: Sequence[str]) -> Any:
 
 def _make(function: Callable[..., Any]) -> Callable[..., None]:
     """Make a command of a function: its positional arguments are those of the command, the others
-    are options, with the help of its docstring; what it returns is printed."""
+    are options, with the help of its docstring, but for `connection`; what it returns is printed.
+    """
     hints = typing.get_type_hints(function)
     text, _, more = (inspect.getdoc(function) or "").partition("\n\nArgs:\n")
     said = re.findall(r"(?m)^    (\w+): (.+(?:\n {8}.+)*)", more.partition("\n\n")[0])
@@ -57,6 +58,8 @@ def _make(function: Callable[..., Any]) -> Callable[..., None]:
 
     parameters = []
     for one in inspect.signature(function).parameters.values():
+        if one.name == "connection":
+            continue
         hint: Any = _without_timedelta(hints[one.name])
         is_argument = (one.kind, one.default) == (one.POSITIONAL_OR_KEYWORD, Parameter.empty)
         info = (typer.Argument if is_argument else typer.Option)(help=helps.get(one.name))

@@ -74,7 +74,8 @@ class Jobs:
                 its first job, and leaves it after its last. What it yields is not used.
             commands: functions that `rota NOUN VERB` calls, by both words, as in `{"mail find":
                 find}`. Positional arguments are those of the command, keyword-only ones its
-                options. It prints what is returned: a list of named tuples as a table.
+                options, but for `connection`. It prints what is returned: a list of named tuples
+                as a table.
             tables: what these jobs have of their own in the schema: `call` calls its functions.
 
         Raises:

@@ -85,7 +85,7 @@ class Reports:
             tables=records.Tables("report", files(__package__) / "sql"),
             commands={
                 "reports list": self.list,
-                "reports show": self._show,
+                "reports show": self.get,
                 "reports cancel": self.cancel,
             },
         )
@@ -203,8 +203,12 @@ class Reports:
         found = await self.jobs.acall("report_runs", {"id": row["run"]}, connection=connection)
         return self._read(found[0])
 
-    def get(self, id: int, *, connection: Connection | None = None) -> ReportRun:
-        """Return a run. Raises FileGone: there is none of this id, or it is not kept any more."""
+    def get(self, id: int, *, connection: records.Connection | None = None) -> ReportRun:
+        """Return a run.
+
+        Raises:
+            FileGone: there is none of this id, or it is not kept any more.
+        """
         if not isinstance(id, int):
             raise rota.UsageError(f"the id of a run is a whole number, not {id!r}")
         found = self.jobs.call("report_runs", {"id": id}, connection=connection)
@@ -215,10 +219,6 @@ class Reports:
     def list(self, *, name: str | None = None, limit: int = 100) -> list[ReportRun]:
         """List runs, the newest first: all, or those of a report."""
         return [*map(self._read, self.jobs.call("report_runs", {"name": name, "limit": limit}))]
-
-    def _show(self, id: int) -> ReportRun:
-        """Show a run."""
-        return self.get(id)
 
     def cancel(self, id: int, *, why: str | None = None) -> None:
         """Cancel a run: its pages stop. One that is ready stays. Raises FileGone: there is none."""

@@ -6,14 +6,11 @@ import asyncio
 import contextlib
 import socket
 import threading
+from concurrent.futures import Future
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
-from typing import Any
-from weakref import WeakKeyDictionary
 
 Address = IPv4Address | IPv6Address
 
-LOOKUPS_MAX = 64
-"""Names that are looked up at once: a resolver that is silent holds a thread for each."""
 _LOOKUP_S = 10.0
 _EVERYBODY = ip_network("2000::/3")
 """What is given out of IPv6 at all."""
@@ -32,10 +29,6 @@ _REFUSED = tuple(
     )
 )
 """What `is_global` lets pass in some release of Python, or in all of them."""
-_lookups: WeakKeyDictionary[
-    asyncio.AbstractEventLoop, dict[tuple[str, int], asyncio.Future[list[str]]]
-] = WeakKeyDictionary()
-"""Those that run: one for each name, however many requests wait for it."""
 
 
 class AddressRefused(Exception):
@@ -64,7 +57,7 @@ async def resolve(host: str, port: int, *, allow_private: bool = False) -> list[
     Raises:
         AddressRefused: one of them is not public.
         TimeoutError: the resolver does not respond.
-        OSError: the name is unknown, or too many are being looked up.
+        OSError: the name is unknown.
     """
     addresses = await _look_up(host, port)
     if not allow_private:
@@ -84,35 +77,19 @@ async def _look_up(host: str, port: int) -> list[str]:
     would hold them all."""
     with contextlib.suppress(ValueError):
         return [str(ip_address(host))]
-    loop = asyncio.get_running_loop()
-    running = _lookups.setdefault(loop, {})
-    found = running.get((host, port))
-    if found is None:
-        if len(running) >= LOOKUPS_MAX:
-            raise OSError(f"{LOOKUPS_MAX} other names are being looked up")
-        found = running[host, port] = loop.create_future()
-        found.add_done_callback(lambda _: running.pop((host, port)))
-        found.add_done_callback(lambda one: one.cancelled() or one.exception())
-        arguments = (loop, found, host, port)
-        threading.Thread(target=_ask_resolver, args=arguments, daemon=True).start()
-    async with asyncio.timeout(_LOOKUP_S):
-        return await asyncio.shield(found)
+    found: Future[list[str]] = Future()
+    found.set_running_or_notify_cancel()  # whoever gives up does not disturb the thread
 
-
-def _ask_resolver(
-    loop: asyncio.AbstractEventLoop, found: asyncio.Future[list[str]], host: str, port: int
-) -> None:
-    result: Any = None
-    try:
+    def ask() -> None:
         kind, protocol = socket.SOCK_STREAM, socket.IPPROTO_TCP
-        answers = socket.getaddrinfo(host, port, type=kind, proto=protocol)
-        result = list(dict.fromkeys(str(one[4][0]) for one in answers))
-    except (OSError, UnicodeError) as error:
-        result = error if isinstance(error, OSError) else OSError(str(error))
+        try:
+            answers = socket.getaddrinfo(host, port, type=kind, proto=protocol)
+            found.set_result(list(dict.fromkeys(str(one[4][0]) for one in answers)))
+        except OSError as error:
+            found.set_exception(error)
+        except UnicodeError as error:
+            found.set_exception(OSError(str(error)))
 
-    def tell() -> None:
-        if not found.done():
-            found.set_exception(result) if isinstance(result, OSError) else found.set_result(result)
-
-    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
-        loop.call_soon_threadsafe(tell)
+    threading.Thread(target=ask, daemon=True).start()
+    async with asyncio.timeout(_LOOKUP_S):
+        return await asyncio.wrap_future(found)

@@ -8,7 +8,7 @@ import logging
 import os
 import re
 import secrets as random
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
@@ -110,7 +110,7 @@ class Webhooks:
             lifespan=self._lifespan,
             tables=records.Tables("webhook", files(__package__) / "sql"),
             commands={
-                "webhook put": self._put,
+                "webhook put": self.put,
                 "webhook list": self.endpoints,
                 "webhook pause": self.pause,
                 "webhook disable": self.disable,
@@ -123,8 +123,6 @@ class Webhooks:
             },
         )
         """The job types, for `App(jobs=[…])`."""
-        if not all((callable(load or dict), hasattr(client or HttpClient, "post"))):
-            raise rota.UsageError("load must be a function, and client a webhook.WebhookClient")
         self._load = load
         self._client = client
         rules: Any = {
@@ -140,11 +138,6 @@ class Webhooks:
         ):
             made: Any = {**rules, "ordered": ordered, **(options or {})}
             self._type = self.jobs.job(name, takes_context=True, **made)(self._deliver)
-            if self._type._declaration.asks.required:
-                raise rota.UsageError(
-                    "a key or a cost in the options of webhooks is an argument as it is, "
-                    "as in key=lambda event: event"
-                )
         queue = (options or {}).get("queue", "default")
         forget = self.jobs.job("webhook.forget", max_attempts=3, queue=queue)(self._forget)
         self.jobs.schedule("webhook.forget", "17 3 * * *")(forget)
@@ -213,8 +206,6 @@ class Webhooks:
         _refuse_unfit(_EVENT_ID, event_id, "event_id", "1 to 150 of A-Z, a-z, 0-9 and _:@+=-")
         if account is not None:
             _refuse_unfit(_ACCOUNT, account, "account", "1 to 100 characters")
-        if not isinstance(data, Mapping | None):
-            raise rota.UsageError(f"data is a dict, not {type(data).__name__}")
         known: Any = {"event_id": event_id, "event": event, "data": dict(data or {})}
         # For each endpoint: so what a job asks is what its payload says.
         new = self._type.new(endpoint="*", endpoint_id=0, at="", **known)
@@ -229,13 +220,13 @@ class Webhooks:
         name: str,
         url: str,
         *,
-        events: Iterable[str] | None = None,
+        events: list[str] | None = None,
         account: str | None = None,
         in_order: bool | None = None,
         allow_private: bool | None = None,
         secret: str | None = None,
         by: str | None = None,
-        connection: Connection | None = None,
+        connection: records.Connection | None = None,
     ) -> str | None:
         """Make an endpoint, or change URL, events and `allow_private` of one.
 
@@ -276,35 +267,6 @@ class Webhooks:
         }
         rows = self.jobs.call("webhook_put", given, connection=connection)
         return _open_text(rows[0]["secret"]) if rows else None
-
-    def _put(
-        self,
-        name: str,
-        url: str,
-        *,
-        event: list[str] | None = None,
-        account: str | None = None,
-        in_order: bool | None = None,
-        allow_private: bool | None = None,
-    ) -> str | None:
-        """Make an endpoint, and print its secret; or change one.
-
-        Args:
-            name: such as `crm` or `customer:42`.
-            url: `https://…`, or `http://…`.
-            event: such as `order.paid`, `order.*` or `*`, which is the default; also several times.
-            account: only events that are emitted with it are for this endpoint.
-            in_order: one event after the other. It cannot be changed.
-            allow_private: the host may be in a private network. Never for a URL of a stranger.
-        """
-        return self.put(
-            name,
-            url,
-            events=event or None,
-            account=account,
-            in_order=in_order,
-            allow_private=allow_private,
-        )
 
     def endpoints(self, *, account: str | None = None) -> list[Endpoint]:
         """List endpoints by name: all, or those of an account."""

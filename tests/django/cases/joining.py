@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from io import StringIO
 from typing import Any
 from unittest import mock
@@ -153,21 +152,6 @@ class CommitTest(TransactionTestCase):
         assert app.using == "default" and len(app.find()) == 1
         with connections["other"].cursor() as cursor:
             cursor.execute("drop schema rota cascade")
-
-    def test_who_enqueues_in_on_commit_is_told_once_that_he_need_not(self) -> None:
-        with self.assertNoLogs("rota", "WARNING"):
-            with transaction.atomic():
-                welcome.enqueue(1)
-            welcome.enqueue(2)
-        with (
-            mock.patch.object(app, "_has_told", False),
-            self.assertLogs("rota", "WARNING") as logs,
-        ):
-            for customer in (3, 4):
-                with transaction.atomic():
-                    transaction.on_commit(partial(welcome.enqueue, customer))
-        [line] = logs.output
-        assert "without on_commit" in line and len(app.find()) == 4
 
     def test_a_handler_enqueues_all_or_none_in_its_own_transaction(self) -> None:
         Customer.objects.create(name="Ada")

@@ -65,21 +65,17 @@ def make_action(verb: str) -> Any:
 class ReadOnlyAdmin(Site):
     """Shows rows of Rota. Its actions are verbs of the App, each with a permission of its own."""
 
+    namespace = ""
+    """Of the App: which has the verbs."""
     paginator = BoundedPaginator
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER
 
-    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Nobody adds a row."""
+    def refuse(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Nobody adds, changes or deletes a row."""
         return False
 
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Nobody changes a row."""
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Nobody deletes a row."""
-        return False
+    has_add_permission = has_change_permission = has_delete_permission = refuse
 
     def has_verb_permission(self, verb: str, request: HttpRequest) -> bool:
         """Whether this user may take an action."""
@@ -88,7 +84,8 @@ class ReadOnlyAdmin(Site):
 
     def find_call(self, verb: str) -> Callable[..., Any]:
         """Return the method of the App for a verb."""
-        raise NotImplementedError
+        call: Callable[..., Any] = getattr(getattr(find_app(), self.namespace), verb)
+        return call
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         """Show the list; one that takes too long is given up."""
@@ -181,12 +178,7 @@ class JobAdmin(ReadOnlyAdmin):
     search_help_text = "A job's id, its key, or a job type"
     sortable_by = ("id",)
     ordering = ("-id",)
-    actions = [
-        make_action("retry"),
-        make_action("cancel"),
-        make_action("discard"),
-        make_action("archive"),
-    ]
+    actions = [*map(make_action, ("retry", "cancel", "discard", "archive"))]
     readonly_fields = ("payload", "timeline")
 
     def find_call(self, verb: str) -> Callable[..., Any]:
@@ -253,20 +245,17 @@ class AttemptAdmin(ReadOnlyAdmin):
 class ScheduleAdmin(ReadOnlyAdmin):
     """Schedules."""
 
+    namespace = "schedules"
     list_display = ("name", "job_type", "cron", "next_run_at", "last_run_at", "paused_why")
     ordering = ("name",)
     actions = [*map(make_action, ("pause", "resume", "trigger"))]
-
-    def find_call(self, verb: str) -> Callable[..., Any]:
-        """Return the method of the App for a verb."""
-        call: Callable[..., Any] = getattr(find_app().schedules, verb)
-        return call
 
 
 @admin.register(QueueRow)
 class QueueAdmin(ReadOnlyAdmin):
     """Queues, with the number of their due jobs."""
 
+    namespace = "queues"
     list_display = ("name", "due", "max_running", "paused_at", "paused_by", "paused_why")
     ordering = ("name",)
     actions = [*map(make_action, ("pause", "resume"))]
@@ -286,8 +275,3 @@ class QueueAdmin(ReadOnlyAdmin):
     def due(self, row: Any) -> int:
         """How many jobs are due."""
         return int(row.due_jobs)
-
-    def find_call(self, verb: str) -> Callable[..., Any]:
-        """Return the method of the App for a verb."""
-        call: Callable[..., Any] = getattr(find_app().queues, verb)
-        return call

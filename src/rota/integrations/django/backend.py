@@ -26,7 +26,6 @@ from rota.declare.context import Context
 from rota.declare.job_type import JobType
 from rota.errors import JobNotFound, RotaError
 from rota.integrations.django.django_app import find_app
-from rota.model.bounds import NAME_MAX
 from rota.model.job import Enqueued, Job, Status
 from rota.model.outcome import Errored, find_outcome, is_stop
 from rota.model.retry import RetryPolicy
@@ -111,8 +110,6 @@ class RotaBackend(BaseTaskBackend):
         key = getattr(task, "key", None)
         if key is not None and not callable(key):
             raise InvalidTask(f"The key of a task is a function, not {key!r}.")
-        if len(task.module_path) > NAME_MAX:
-            raise InvalidTask(f"The path of the task has more than {NAME_MAX} characters.")
         self.declare(task)
 
     def declare(self, task: Task[..., Any]) -> JobType[..., ..., Any]:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import os
-import sys
-from collections.abc import Sequence
 from functools import cache, partial
 from typing import Any, TypeVar, Unpack
 
@@ -14,12 +11,10 @@ from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
-from django.db.backends.base.base import BaseDatabaseWrapper
 
 from rota.app import App
 from rota.declare.around import list_arounds
 from rota.declare.config import Queues, WorkerConfig
-from rota.declare.job_type import NewJob
 from rota.declare.release import release_of
 from rota.declare.url import find_url
 from rota.errors import RotaError
@@ -27,7 +22,6 @@ from rota.integrations.django.connections import check_connections
 from rota.store.db import Database, RunOptions
 from rota.store.driver import Operation
 
-logger = logging.getLogger("rota")
 T = TypeVar("T")
 
 SETUP = "rota.integrations.django.setup"
@@ -36,9 +30,6 @@ OPTIONS = {*inspect.signature(App).parameters} - {"url", "require_connection"} |
 """What the setting ROTA may have."""
 DATABASE = "ROTA_DJANGO_DATABASE"
 """The variable by which `manage.py rota --database` tells the processes that it starts."""
-_HOOKS = BaseDatabaseWrapper.run_and_clear_commit_hooks.__code__
-_DEEP_MAX = 30
-"""So many calls may lie between a hook of on_commit and the enqueue."""
 
 
 class DjangoApp(App):
@@ -51,7 +42,6 @@ class DjangoApp(App):
     """
 
     _is_tested_by_its_framework = True
-    _has_told = False
 
     def __init__(self, using: str, **options: Any) -> None:
         arounds = [check_connections, *list_arounds(options.pop("middleware", ()), "middleware")]
@@ -90,17 +80,6 @@ class DjangoApp(App):
         if opened is None or type(opened) is Database or opened.url == find_url(self._url):
             return self.using
         return None
-
-    def _check_joins(self, jobs: Sequence[NewJob], connection: object) -> str | None:
-        """Check as every App; tell once who enqueues in a hook of on_commit that he need not."""
-        if not self._has_told and not connections[self.using].in_atomic_block and _is_in_hook():
-            self._has_told = True
-            logger.warning(
-                "a job is enqueued in transaction.on_commit: it would be lost if this process "
-                "ended just before; enqueue it within atomic(), without on_commit, and it is "
-                "committed with the rows"
-            )
-        return super()._check_joins(jobs, connection)
 
     def _config(self, queues: Queues | None, *others: Any) -> WorkerConfig:
         if queues is None and self.more_queues:
@@ -144,15 +123,3 @@ def find_app() -> DjangoApp:
         return DjangoApp(**{**given, "using": using})
     except RotaError as error:
         raise ImproperlyConfigured(f"the setting ROTA: {error}") from error
-
-
-def _is_in_hook() -> bool:
-    """Whether this is called by what was given to on_commit."""
-    frame = sys._getframe(2)
-    for _ in range(_DEEP_MAX):
-        if frame.f_code is _HOOKS:
-            return True
-        if frame.f_back is None:
-            return False
-        frame = frame.f_back
-    return False

@@ -459,7 +459,7 @@ def test_no_value_can_add_a_header(make: Make, post: Post) -> None:
             mailer.send("welcome", to=to, user_id=1, event="e", data={"name": "x"})
     name = "x\r\nBcc: b@x.example"
     job = mailer.send("welcome", to="a@x.example", user_id=1, event="e", data={"name": name}).id
-    for bad in ("https://x.example/\r\nBcc: b@x.example", "https://x.example/\n", "", 7, "x"):
+    for bad in ("https://x.example/\r\nBcc: b@x.example", "https://x.example/\n", "", "x"):
         with pytest.raises(rota.UsageError, match="unsubscribe must be a URL"):
             send(mailer, unsubscribe=bad)
     app.drain()
@@ -521,7 +521,6 @@ def test_attachments_are_made_when_the_mail_is_sent(make: Make, post: Post) -> N
 File: Any = mail.Attachment
 TYPES = (
     "text/plain\r\nX: y",
-    None,
     "text",
     "/",
     "te xt/plain",
@@ -530,10 +529,8 @@ TYPES = (
 )
 LIKE = "its name and type are such as a.pdf and application/pdf, without a line break"
 MADE: list[tuple[Any, str | None]] = [
-    *((File(one, b""), f"{LIKE} or '=?', not {one!r}") for one in ("a\r\nb", Path("a"), "")),
+    *((File(one, b""), f"{LIKE} or '=?', not {one!r}") for one in ("a\r\nb", "")),
     *((File("a", b"", one), f"{LIKE} or '=?', not {one!r}") for one in TYPES),
-    (File("a", "text"), "its content must be bytes"),
-    ("a.pdf", "its function must return a mail.Attachment"),
     (FileNotFoundError("no a.pdf"), "no a.pdf"),
     (OSError("the disk is away"), None),
 ]
@@ -589,10 +586,6 @@ def test_a_mail_that_cannot_be_is_refused_when_it_is_enqueued(make: Make, templa
     for template, change, said in (
         ("welcom", {}, r"no mail template 'welcom'.*reset, welcome"),
         ("reset", {"unsubscibe": "https://x"}, r"send\(\) takes no .* \(did you mean unsubs"),
-        ("reset", {"data": [1]}, r"data must be a mapping of variables, not \[1\]"),
-        ("reset", {"data": 0}, "data must be a mapping of variables, not 0"),
-        ("reset", {"attach": "file"}, "attach must be like"),
-        ("reset", {"attach": [("file", 1)]}, "attach must be like"),
         ("reset", {"attach": [("offer", {})]}, "no attachment 'offer'"),
         ("reset", {"attach": [("file", {})]}, "missing a required .*'order'"),
         ("reset", {"attach": [("file", {"order": 1, "x": 2})]}, "'x'"),
@@ -604,14 +597,8 @@ def test_a_mail_that_cannot_be_is_refused_when_it_is_enqueued(make: Make, templa
             mailer.send(template, **asked)
     with pytest.raises(rota.UsageError, match=r"Mailer\.send\(\) needs event$"):
         mailer.send("reset", to="a@x.example", user_id=1)  # type: ignore[call-arg]
-    own: Any
-    for own in ([1], "x"):
-        with pytest.raises(rota.UsageError, match="data must be a mapping"):
-            mailer.send_many("reset", [mail.Recipient("a@x.example", 1, own)], event="e")
-    for given in ({"load": 5}, {"attachments": {"a": 5}}, {"if_uncertain": "no"}, {"smtp": 5}):
-        asked = {"smtp": "smtp://x", "sender": "a@x.example", "templates": templates, **given}
-        with pytest.raises(rota.UsageError, match=f"{next(iter(given))}.* (must be|is) "):
-            mail.Mailer(**asked)
+    with pytest.raises(rota.UsageError, match="if_uncertain is dead, skip or repeat, not 'no'"):
+        make(if_uncertain="no")
     hosts = ("", "x?starttls=perhaps", "x?hostname=box", "x?hostname=a_b.example", "x:0", "[x")
     for wrong in ("http://x", *(f"smtp://{one}" for one in hosts)):
         with pytest.raises(rota.UsageError, match="mail server"):

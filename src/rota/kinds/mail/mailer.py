@@ -154,10 +154,6 @@ class Mailer:
             UsageError: an argument cannot be what it is for.
         """
         self.transport: Transport = SMTP(smtp) if isinstance(smtp, str) else smtp
-        if not hasattr(self.transport, "send"):  # a URL in bytes has a password, too
-            raise rota.UsageError("smtp must be the URL of a server, or a mail.Transport")
-        if not all(map(callable, [load or dict, *dict(attachments or {}).values()])):
-            raise rota.UsageError("load and the values of attachments must be functions")
         if if_uncertain not in get_args(IfUncertain):
             raise rota.UsageError(f"if_uncertain is dead, skip or repeat, not {if_uncertain!r}")
         self.jobs = rota.Jobs(
@@ -225,14 +221,14 @@ class Mailer:
         those of `send`; what a recipient has in `data` counts before theirs."""
         jobs = []
         for to, user_id, own in (Recipient(*one) for one in recipients):
-            data = {**_read_data(mail.get("data")), **_read_data(own)}
+            data = {**(mail.get("data") or {}), **own}
             one: NewMail = {**mail, "to": to, "user_id": user_id, "data": data}
             jobs.append(self._new("send_many", template, one))
         return self._app.enqueue_many(jobs)
 
     def _new(self, verb: str, template: str, mail: NewMail) -> NewJob:
         _check_call(verb, mail)
-        attach = _read_attach(mail.get("attach", ()))
+        attach = [(name, dict(arguments)) for name, arguments in mail.get("attach", ())]
         to = self._check(template, mail["to"], attach, mail.get("reply_to"))
         user = str(mail["user_id"])
         key = self._key_of(template, user, mail["event"])
@@ -250,7 +246,7 @@ class Mailer:
             to=to,
             user=user,
             event=mail["event"],
-            data=_read_data(mail.get("data")),
+            data=dict(mail.get("data") or {}),
             attach=attach,
             unsubscribe=check_url(mail.get("unsubscribe")),
             **({"reply_to": mail["reply_to"]} if mail.get("reply_to") else {}),
@@ -286,7 +282,7 @@ class Mailer:
             Dead: a variable is missing, or the template has a fault.
             UsageError: there is no such template.
         """
-        rendered = self._render(template, _read_data(data))
+        rendered = self._render(template, dict(data))
         sent_to = make_address(check_address(to))
         return self._build(rendered, sent_to, "<preview@localhost>", (), {})
 
@@ -363,10 +359,8 @@ class Mailer:
 
     @property
     def _app(self) -> rota.App:
-        found = self._types[False].app
-        if not isinstance(found, rota.App):
-            raise rota.UsageError("give mailer.jobs to an App: rota.App(jobs=[mailer.jobs])")
-        return found
+        app: rota.App = self._types[False].app
+        return app
 
     async def _handle(
         self,
@@ -461,21 +455,6 @@ def _check_call(verb: str, given: Mapping[str, Any]) -> None:
         raise rota.UsageError(f"user_id must be an integer or a text, not {user!r}")
     if not isinstance(event, str) or event == "":
         raise rota.UsageError(f"event must be a text such as 'signup', not {event!r}")
-
-
-def _read_data(given: Any) -> dict[str, Any]:
-    if not isinstance(given, Mapping | None):
-        raise rota.UsageError(f"data must be a mapping of variables, not {given!r}")
-    return dict(given or {})
-
-
-def _read_attach(given: Any) -> list[Attach]:
-    try:
-        if not isinstance(given, str):
-            return [(name, dict(arguments)) for name, arguments in given]
-    except (TypeError, ValueError):
-        pass
-    raise rota.UsageError(f'attach must be like [("invoice", {{"order": 17}})], not {given!r}')
 
 
 def _escape(part: str) -> str:

@@ -243,20 +243,17 @@ def _set_header(message: EmailMessage, name: str, value: Any) -> None:
     message.set_raw(name, raw)
 
 
-def make_attachment(name: str, make: Callable[..., Any], given: Mapping[str, Any]) -> Attachment:
-    """Call the function that makes an attachment. Raises Dead: there is no such file, or what it
-    returns is none. Any other error is its own, and worth another attempt."""
+def make_attachment(
+    name: str, make: Callable[..., Attachment], given: Mapping[str, Any]
+) -> Attachment:
+    """Call the function that makes an attachment. Raises Dead: there is no such file, or its name
+    or type cannot stand in a header. Any other error is its own, and worth another attempt."""
     try:
         made = make(**given)
     except FileNotFoundError as error:
         raise rota.Dead(f"attachment {name!r}: {error}") from error
-    if not isinstance(made, Attachment):
-        raise rota.Dead(f"attachment {name!r}: its function must return a mail.Attachment")
-    if not isinstance(made.content, bytes):
-        raise rota.Dead(f"attachment {name!r}: its content must be bytes")
-    texts: tuple[Any, ...] = (made.filename, made.media_type)
-    for text, form in zip(texts, (_FILENAME, _MEDIA_TYPE), strict=True):
-        if not isinstance(text, str) or not text.isprintable() or not form.fullmatch(text):
+    for text, form in ((made.filename, _FILENAME), (made.media_type, _MEDIA_TYPE)):
+        if not text.isprintable() or not form.fullmatch(text):
             raise rota.Dead(
                 f"attachment {name!r}: its name and type are such as a.pdf and application/pdf, "
                 f"without a line break or {_WORD!r}, not {text!r}"
@@ -264,21 +261,17 @@ def make_attachment(name: str, make: Callable[..., Any], given: Mapping[str, Any
     return made
 
 
-def check_url(url: Any) -> str | None:
+def check_url(url: str | None) -> str | None:
     """Return the URL of `unsubscribe`, if any. Raises UsageError: it is none."""
     if url is None:
         return None
-    if not isinstance(url, str) or not _is_link(url):
+    is_line = url.isascii() and url.isprintable() and len(url) <= _LINE_MAX and _WORD not in url
+    if not is_line or not _URL.fullmatch(url):
         raise rota.UsageError(
             f"unsubscribe must be a URL such as https://… in ASCII of up to {_LINE_MAX} "
             f"characters, without {_WORD!r} (write %3F for the ?), not {url!r}"
         )
     return url
-
-
-def _is_link(url: str) -> bool:
-    is_line = url.isascii() and url.isprintable() and len(url) <= _LINE_MAX and _WORD not in url
-    return is_line and _URL.fullmatch(url) is not None
 
 
 def unsubscribe_headers(url: str | None) -> dict[str, str]:

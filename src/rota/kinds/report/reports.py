@@ -258,10 +258,8 @@ class Reports:
 
     @property
     def _app(self) -> rota.App:
-        found = self._start.app
-        if not isinstance(found, rota.App):
-            raise rota.UsageError("give reports.jobs to an App: rota.App(jobs=[reports.jobs])")
-        return found
+        app: rota.App = self._start.app
+        return app
 
     # Make
 

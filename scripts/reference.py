@@ -210,6 +210,8 @@ SHARED_BY = 15
 """Options of at least so many commands stand at the top of the page, once."""
 FILTERED = "retry, cancel, reschedule, discard, archive"
 """The commands that take jobs by a filter."""
+HELP_GROUP = re.compile(r"(?m)^(\w.*)\n((?:  .+\n)+)")
+"""A group of commands on the page of `rota --help`: its title and its lines."""
 
 
 def commands() -> dict[str, tuple[Any, str]]:
@@ -295,9 +297,9 @@ def command_page() -> str:
         "all that are given.\n",
         option_table((*row[:3], row[3].removeprefix("Filter: ").capitalize()) for row in filters),
     ]
-    for title, lines in PAGE.items():
+    for title, lines in HELP_GROUP.findall(PAGE):
         parts.append(f"\n## {title.partition(':')[0]}")
-        for noun in ", ".join(lines).split(", "):
+        for noun in ", ".join(re.findall(r"(?m)^  (.+?)  ", lines)).split(", "):
             parts += [
                 _command_section(name, found[name][1], rows[name], shared, filters)
                 for name in found

@@ -59,7 +59,6 @@ from rota.runtime import logs
 logger = logging.getLogger("rota")
 cli = typer.Typer(
     cls=Root,
-    help="Run background and scheduled jobs from PostgreSQL.",
     add_completion=False,
     pretty_exceptions_enable=False,
 )

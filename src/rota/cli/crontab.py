@@ -10,14 +10,13 @@ import re
 import shlex
 import sys
 from dataclasses import astuple, dataclass
-from importlib.resources import files
 from pathlib import Path
 
 import typer
 
 from rota.cli.crontab_import import convert_crontab, find_zone
 from rota.cli.flags import flag, option
-from rota.cli.output import print_json
+from rota.cli.output import print_json, read_template
 from rota.cli.target import AppOption, JsonOption, need_app, need_reference
 from rota.errors import UsageError
 from rota.model.units import seconds
@@ -324,7 +323,7 @@ def fill(template: str, **fields: object) -> str:
             f"{margin}{one}\n" for one in (given if isinstance(given, list) else [given])
         )
 
-    return FIELD.sub(put, (files("rota.cli") / "templates" / template).read_text(encoding="utf-8"))
+    return FIELD.sub(put, read_template(template))
 
 
 def _about_url(unit: CronUnit) -> list[str]:

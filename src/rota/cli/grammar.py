@@ -16,47 +16,13 @@ from typer.core import TyperGroup
 
 from rota.cli.bundle import spread
 from rota.cli.flags import find_flags
-from rota.cli.output import join_lines
+from rota.cli.output import join_lines, read_template
 from rota.errors import UsageError
 
-PAGE: Mapping[str, Mapping[str, str]] = {
-    "Set up": {
-        "migrate, sync": "Create or update the tables; declare types and schedules",
-        "crontab": "Print a crontab: jobs without a permanent worker",
-        "demo": "See it work: an evening and a morning in a small shop",
-    },
-    "Run": {
-        "work": "Run jobs until stopped; with --drain until none is due",
-        "enqueue, run": "Enqueue a job; run one here and now, to debug it",
-    },
-    "Look": {
-        "jobs, job": "List jobs; show one with its timeline",
-        "top, web": "Watch queues, jobs and workers: here, or in a browser",
-        "doctor, errors": "What is wrong, and what to do; each error once",
-        "stats, metrics": "Recent statistics; gauges, as Prometheus reads them",
-        "alerts, check": "Alerts and their rules; the rules now, for a monitor",
-    },
-    "Act on jobs": {
-        "retry, discard": "Run jobs now, finished ones with --again; make jobs dead",
-        "cancel, reschedule": "Cancel jobs; move them to another time or queue",
-        "archive, erase": "Archive dead jobs; erase a person's data",
-    },
-    "Nouns: alone they list, with a verb they act (rota queues pause email)": {
-        "queues": "Due jobs, limits and pauses: set, pause, resume",
-        "schedules": "Schedules: show, put, pause, resume, trigger, delete",
-        "batches": "Batches: show, cancel",
-        "effects, groups": "Effects and steps, ordered groups: resolve",
-        "limits": "Rate limits: set",
-        "breakers": "Circuit breakers: trip, reset",
-        "workers, types": "Workers; job types",
-        "secrets": "Keys of secrets: new-key, rotate",
-        "db": "The private PostgreSQL: url, psql, stop, reset",
-    },
-}
+PAGE = read_template("help.txt")
 """What `rota --help` shows: groups of lines, each of one command or of two that belong together."""
 
 _MEANT: Mapping[str, tuple[str, ...]] = {
-    "batch": ("batches show",),
     "beat": ("work", "schedules"),
     "bury": ("discard",),
     "call": ("enqueue",),
@@ -69,36 +35,31 @@ _MEANT: Mapping[str, tuple[str, ...]] = {
     "init": ("migrate",),
     "inspect": ("top", "workers"),
     "kill": ("cancel", "retry"),
-    "lanes": ("groups",),
     "list": ("jobs",),
     "purge": ("cancel",),
     "requeue": ("retry",),
     "result": ("job",),
     "revoke": ("cancel",),
-    "rerun": ("retry", "retry --again"),
-    "run-again": ("retry --again",),
-    "schedule": ("schedules",),
-    "settle": ("effects resolve",),
     "status": ("stats", "top"),
-    "worker": ("work", "workers"),
+    "-A": ("--app",),
+    "-c": ("--concurrency",),
+    "-l": ("--log-level",),
+    "-Q": ("--queue",),
+    "--countdown": ("--delay",),
+    "--eta": ("--run-at",),
+    "--loglevel": ("--log-level",),
+    "--reason": ("--why",),
 }
-"""What is meant by words of other systems, and of Rota before its first release."""
-
-
-_MEANT_OPTIONS = {
-    "-A": "--app", "-c": "--concurrency", "-l": "--log-level", "-Q": "--queue",
-    "--countdown": "--delay", "--eta": "--run-at", "--loglevel": "--log-level", "--reason": "--why",
-}  # fmt: skip
-"""The same of options."""
+"""What is meant by commands and options of other systems."""
 
 
 def explain_option(option: str, context: Any) -> str | None:
     """Return what is meant by an option that a command does not have; None: that is not known."""
     if context.parent is None:
         return "options go after the command, as in `rota work --app shop:app`"
-    meant = _MEANT_OPTIONS.get(option)
     known = {name for one in context.command.params for name in one.opts}
-    return f"did you mean {meant}?" if meant in known else None
+    meant = known.intersection(_MEANT.get(option, ()))
+    return f"did you mean {meant.pop()}?" if meant else None
 
 
 def find_own(word: str, arguments: list[str]) -> Any:
@@ -113,13 +74,7 @@ class Root(TyperGroup):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the page, in plain text that fits 80 columns."""
-        typer.echo(f"Usage: rota COMMAND [OPTIONS]\n\n{self.help}")
-        for title, lines in PAGE.items():
-            typer.echo(f"\n{title}")
-            for names, text in lines.items():
-                typer.echo(f"  {names:<18}  {text}")
-        typer.echo("\nrota COMMAND --help shows the options of one; rota --version the version.")
-        typer.echo("An App may add commands of its Jobs, such as rota webhook: name it by --app.")
+        typer.echo(PAGE, nl=False)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command. Raises UsageError for an unknown one."""

@@ -11,6 +11,7 @@ import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from importlib.resources import files
 from typing import Any
 
 import msgspec
@@ -36,6 +37,11 @@ CELL_MAX = 2_000
 def join_lines(text: str) -> str:
     """Return a docstring with one line per paragraph: the terminal breaks lines by its width."""
     return "\n\n".join(" ".join(part.split("\n")) for part in text.split("\n\n"))
+
+
+def read_template(name: str) -> str:
+    """Return a text that is printed whole, from the package's files."""
+    return (files("rota.cli") / "templates" / name).read_text(encoding="utf-8")
 
 
 def json_line(value: Any) -> str:

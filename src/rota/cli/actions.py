@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from operator import itemgetter
 from typing import Annotated, Any, cast
 
 import typer
 
-from rota.cli.enqueue import arguments, instant
+from rota.cli.enqueue import instant, read_object
 from rota.cli.flags import flag, option
 from rota.cli.jobs import PART, PART_HELP, TIME, read_moment, read_part
-from rota.cli.output import print_json, print_table
-from rota.cli.target import Actor, JsonOption, Place, find_app
+from rota.cli.listing import Field, Listing, show_status
+from rota.cli.output import print_json
+from rota.cli.target import Actor, find_app
 from rota.client.base import ID_MAX
 from rota.client.requests import (
     ActionRequest,
@@ -28,7 +29,7 @@ from rota.client.requests import (
 )
 from rota.client.selection import MANY, MANY_MAX, ActionFilters, find_jobs, select_jobs
 from rota.client.session import Session
-from rota.errors import PayloadError, UsageError
+from rota.errors import UsageError
 from rota.model.job import Action
 from rota.model.states import takes
 from rota.model.units import plural
@@ -115,7 +116,6 @@ class Given:
     ids: list[int]
     filters: dict[str, Any]
     yes: bool
-    as_json: bool
     key: str | None = None
     """The key of the single job that holds it; then the only other filter is its type."""
 
@@ -126,7 +126,6 @@ class Given:
         filters: Filters,
         status: str | None,
         *,
-        as_json: bool,
         by_key: bool = False,
     ) -> Given:
         """Return what is given, without the filters that are not. `by_key`: a key alone, or with
@@ -143,7 +142,7 @@ class Given:
         if ids and named:
             raise UsageError("give ids or a filter, not both")
         key = filters.key if by_key and not named.keys() - {"key", "job_type"} else None
-        return cls(ids or [], named, filters.yes, as_json, key)
+        return cls(ids or [], named, filters.yes, key)
 
 
 def _status(action: Action, more: str = "") -> Any:
@@ -161,12 +160,10 @@ def command(action: Action) -> Callable[..., None]:
         status: str | None = _status(action),
         filters: Filters,
         actor: Actor,
-        place: Place,
-        as_json: JsonOption = False,
     ) -> None:
-        given = Given.make(ids, filters, status, as_json=as_json)
+        given = Given.make(ids, filters, status)
         request = make_request(action, actor.by, actor.why, name_of_why="--why")
-        _do(request, given, place)
+        _do(request, given, actor)
 
     do.__doc__ = _HELP[action]
     return do
@@ -186,8 +183,6 @@ def retry(
     ),
     filters: Filters,
     actor: Actor,
-    place: Place,
-    as_json: JsonOption = False,
 ) -> None:
     """Run jobs now, each as fits its status.
 
@@ -196,12 +191,12 @@ def retry(
     finished steps; the dead one is archived. With the scope "live" the new job takes the key again;
     if another job has it, the retry is refused.
     """
-    given = Given.make(ids, filters, status, as_json=as_json)
+    given = Given.make(ids, filters, status)
     if new_payload is not None and len(given.ids) != 1:
         raise UsageError("--new-payload needs exactly one job id")
     corrected = new_payload is not None
     request = make_retry(actor.by, actor.why, again=again, fresh=fresh, corrected=corrected)
-    _do(request, given, place, new_payload)
+    _do(request, given, actor, new_payload)
 
 
 def cancel(
@@ -210,16 +205,14 @@ def cancel(
     status: str | None = _status(Action.CANCEL),
     filters: Filters,
     actor: Actor,
-    place: Place,
-    as_json: JsonOption = False,
 ) -> None:
     """Cancel unfinished jobs.
 
     A job that is not running ends at once; a running job is stopped by its worker. Dead and
     finished jobs are refused.
     """
-    given = Given.make(ids, filters, status, as_json=as_json, by_key=True)
-    _do(make_request(Action.CANCEL, actor.by, actor.why), given, place)
+    given = Given.make(ids, filters, status, by_key=True)
+    _do(make_request(Action.CANCEL, actor.by, actor.why), given, actor)
 
 
 def reschedule(
@@ -236,8 +229,6 @@ def reschedule(
     status: str | None = _status(Action.RESCHEDULE),
     filters: Filters,
     actor: Actor,
-    place: Place,
-    as_json: JsonOption = False,
 ) -> None:
     """Move queued and failed jobs to another time, priority or queue.
 
@@ -245,16 +236,16 @@ def reschedule(
     """
     names = "--run-at, --delay, --priority and --to-queue"
     moved = check_moved(instant(run_at), delay, priority, to_queue, names=names)
-    given = Given.make(ids, filters, status, as_json=as_json, by_key=True)
-    _do(make_request(Action.RESCHEDULE, actor.by, actor.why, moved), given, place)
+    given = Given.make(ids, filters, status, by_key=True)
+    _do(make_request(Action.RESCHEDULE, actor.by, actor.why, moved), given, actor)
 
 
-def _do(request: ActionRequest, given: Given, place: Place, payload: str | None = None) -> None:
+def _do(request: ActionRequest, given: Given, actor: Actor, payload: str | None = None) -> None:
     if given.key is not None:
-        with place.session() as opened:
+        with actor.session() as opened:
             acting = act_on_key(request, given.key, given.filters.get("job_type"))
             answer = opened.run(acting)
-        _say(request, [answer], {}, given)
+        _say(request, [answer], {}, actor)
         return
     command = "retry" if request.action in _MAKES else request.action.value
     if not given.ids:
@@ -263,14 +254,14 @@ def _do(request: ActionRequest, given: Given, place: Place, payload: str | None 
         raise UsageError(
             f"{command} with a filter asks for confirmation, but stdin is not a terminal: add --yes"
         )
-    with place.session() as opened:
+    with actor.session() as opened:
         if payload is not None:
-            request = _correct_payload(opened, request, given.ids[0], payload, place.app)
+            request = _correct_payload(opened, request, given.ids[0], payload, actor.app)
         ids = given.ids
         if not ids:
             request, ids = _confirm(opened, request, given)
         answers, refusals = opened.act(request, ids)
-    _say(request, answers, refusals, given)
+    _say(request, answers, refusals, actor)
 
 
 def _correct_payload(
@@ -278,14 +269,8 @@ def _correct_payload(
 ) -> ActionRequest:
     owner = find_app(app)
     type_of = (lambda _: None) if owner is None else owner._type_of
-    return opened.run(correct_payload(request, id, _payload(id, payload), type_of))
-
-
-def _payload(id: int, text: str) -> dict[str, Any]:
-    try:
-        return arguments("", text)
-    except PayloadError as error:
-        raise UsageError(f"--new-payload for job {id}: {error.reason}") from None
+    corrected = read_object(payload, f"--new-payload for job {id}")
+    return opened.run(correct_payload(request, id, corrected, type_of))
 
 
 def _confirm(
@@ -302,38 +287,37 @@ def _confirm(
 
 
 def _say(
-    request: ActionRequest, answers: list[Answer], refusals: dict[int, str], given: Given
+    request: ActionRequest, answers: list[Answer], refusals: dict[int, str], actor: Actor
 ) -> None:
-    action = request.action
-    errors = sort_errors(action, answers, refusals)
+    errors = sort_errors(request.action, answers, refusals)
     done = len(answers) + len(refusals) - len(errors)
-    makes = action in _MAKES
-    facts = [_facts(answer, makes) for answer in answers] + [
-        {"id": job, "answer": "database refuses", "status": None} for job in refusals
-    ]
-    facts.sort(key=itemgetter("id"))
-    tells = len(facts) > 1 or not errors  # for a single refused job the error is enough
-    if given.as_json and tells:
-        print_json({"jobs": facts})
+    rows = [{"id": one.job, "answer": one.answer, "status": one.status} for one in answers]
+    if request.action in _MAKES:
+        rows = [row | {"new_id": one.new_id} for row, one in zip(rows, answers, strict=True)]
+    rows += [{"id": job, "answer": "database refuses", "status": None} for job in refusals]
+    rows.sort(key=itemgetter("id"))
+    tells = len(rows) > 1 or not errors  # for a single refused job the error is enough
+    if actor.as_json and tells:
+        print_json({"jobs": rows})
+    elif tells and len(rows) <= SHOWN_MAX:
+        ANSWERS.print(rows)
     elif tells:
-        if len(facts) <= SHOWN_MAX:
-            columns = ("id", "answer", "status", *(["new id"] if makes else []))
-            print_table(columns, [_cells(one, columns) for one in facts], empty="no jobs found")
-        else:
-            typer.echo(f"{done:,} {_PAST[action]}, {len(errors):,} refused")
-            for error in list(errors.values())[:SHOWN_MAX]:
-                typer.echo(f"  {error}")
-    if request.fresh and done and not given.as_json:
+        typer.echo(f"{done:,} {_PAST[request.action]}, {len(errors):,} refused")
+        for error in list(errors.values())[:SHOWN_MAX]:
+            typer.echo(f"  {error}")
+    if request.fresh and done and not actor.as_json:
         typer.echo("their finished steps are forgotten: they start over")
     if errors:
         raise next(iter(errors.values()))
 
 
-def _cells(facts: dict[str, Any], columns: Sequence[str]) -> list[Any]:
-    said = facts | {"status": "failed, retries later"} if facts["status"] == "failed" else facts
-    return [said.get(column.replace(" ", "_")) for column in columns]
-
-
-def _facts(answer: Answer, makes: bool) -> dict[str, Any]:
-    facts: dict[str, Any] = {"id": answer.job, "answer": answer.answer, "status": answer.status}
-    return facts | ({"new_id": answer.new_id} if makes else {})
+ANSWERS = Listing(
+    "jobs",
+    (
+        "id",
+        "answer",
+        Field("status", lambda one, times: show_status(one["status"], None, times)),
+        Field("new id", lambda one, _: one.get("new_id")),
+    ),
+    empty="no jobs found",
+)

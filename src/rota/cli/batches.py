@@ -9,9 +9,9 @@ import typer
 
 from rota.cli.flags import option
 from rota.cli.grammar import make_noun
-from rota.cli.listing import Field, Listing, Screen, add_one, number, spare
-from rota.cli.output import Times, print_facts, print_json, say
-from rota.cli.target import Actor, JsonOption, Place
+from rota.cli.listing import Field, Listing, add_one, number, spare
+from rota.cli.output import Times, print_facts, print_json
+from rota.cli.target import Actor, Viewer
 from rota.client.base import LIST_MAX
 from rota.model.batch import Batch
 from rota.model.units import plural
@@ -25,22 +25,19 @@ def batches(
         "--before ID", "Only batches below this id: for the next page.", min=1
     ),
     *,
-    place: Place,
-    screen: Screen,
+    viewer: Viewer,
 ) -> None:
     """List batches and how far they are, the newest first."""
     most = add_one(limit)
-    BATCHES.show(
-        place, screen, lambda opened: opened.batches.list(before=before, limit=most), limit=limit
-    )
+    BATCHES.show(viewer, lambda opened: opened.batches.list(before=before, limit=most), limit=limit)
 
 
-def show(id: Id, *, place: Place, screen: Screen) -> None:
+def show(id: Id, *, viewer: Viewer) -> None:
     """Show how far a batch is, and what follows it."""
-    with place.session() as opened:
+    with viewer.session() as opened:
         found = opened.batches.get(id)
-        times = Times(opened.read_clock(), screen.utc)
-    if screen.as_json:
+        times = viewer.read_times(opened)
+    if viewer.as_json:
         print_json(found)
         return
     print_facts(_facts(found, times), times)
@@ -86,12 +83,12 @@ BATCHES = Listing(
 )
 
 
-def cancel(id: Id, *, actor: Actor, place: Place, as_json: JsonOption = False) -> None:
+def cancel(id: Id, *, actor: Actor) -> None:
     """Cancel the members of a batch that have not ended; running ones are asked to stop."""
-    with place.session() as opened:
+    with actor.session() as opened:
         result = opened.batches.cancel(id, why=actor.why, by=actor.by)
     jobs = plural(len(result.done), "job")
-    say(result, f"cancelled, or asked to stop: {jobs}", as_json=as_json)
+    actor.say(result, f"cancelled, or asked to stop: {jobs}")
 
 
 app = make_noun(batches, show=show, cancel=cancel)

@@ -8,11 +8,11 @@ import typer
 
 from rota.cli.flags import option
 from rota.cli.grammar import make_noun
-from rota.cli.listing import Field, Listing, Screen, label, spare
-from rota.cli.output import Times, cell, say
+from rota.cli.listing import Field, Listing, label, spare
+from rota.cli.output import Times
 from rota.cli.pause import Lasting
 from rota.cli.table import Kind
-from rota.cli.target import Actor, JsonOption, Place
+from rota.cli.target import Actor, Viewer
 from rota.client.base import LIST_MAX
 from rota.model.bounds import COUNT_MAX
 from rota.model.units import plural, show_count
@@ -28,14 +28,13 @@ Key = Annotated[
 def breakers(
     limit: int = option("--limit", "Maximum number.", default=1_000, min=1, max=LIST_MAX),
     *,
-    place: Place,
-    screen: Screen,
+    viewer: Viewer,
 ) -> None:
     """List circuit breakers, those that are not closed first.
 
     A breaker with keys shows those that are open or have failures that count.
     """
-    BREAKERS.show(place, screen, lambda opened: opened.breakers.list(limit=limit))
+    BREAKERS.show(viewer, lambda opened: opened.breakers.list(limit=limit))
 
 
 def _next_try(one: BreakerRecord, times: Times) -> object:
@@ -70,20 +69,18 @@ def trip(
     *,
     lasting: Lasting,
     actor: Actor,
-    place: Place,
-    as_json: JsonOption = False,
 ) -> None:
     """Open a breaker: its jobs do not start, until its time is over and one job has tried.
 
     Running jobs continue.
     """
     lasts = lasting.read()
-    with place.session() as opened:
+    with actor.session() as opened:
         opened.breakers.trip(name, key, **lasts, why=actor.why, by=actor.by)
     until = f"until {lasting.until or 'it is reset'}"
     text = f"{_name(name, key)} is open {f'for {lasting.duration}' if lasting.duration else until}"
     facts = {"name": name, "key": key, "for": lasting.duration, "until": lasts["until"]}
-    say(facts, text, as_json=as_json)
+    actor.say(facts, text)
 
 
 def reset(
@@ -91,22 +88,20 @@ def reset(
     key: Key = None,
     *,
     actor: Actor,
-    place: Place,
-    as_json: JsonOption = False,
 ) -> None:
     """Close a breaker and forget its failures: the jobs that wait for it start.
 
     Does nothing, and says so, if it was closed without failures.
     """
-    with place.session() as opened:
+    with actor.session() as opened:
         count = opened.breakers.reset(name, key, why=actor.why, by=actor.by)
     keys = f" ({plural(count, 'key')})" if key is None and count > 1 else ""
     did = f"is closed{keys}" if count else "was closed, without failures"
-    say({"name": name, "key": key, "reset": count}, f"{_name(name, key)} {did}", as_json=as_json)
+    actor.say({"name": name, "key": key, "reset": count}, f"{_name(name, key)} {did}")
 
 
 def _name(name: str, key: str | None) -> str:
-    return f"breaker {cell(name).plain}" + ("" if key is None else f" {cell(key).plain}")
+    return f"breaker {name}" + ("" if key is None else f" {key}")
 
 
 app = make_noun(breakers, trip=trip, reset=reset)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any, NoReturn
 
 import typer
 
 from rota.app import App
 from rota.cli.flags import flag, option
-from rota.cli.listing import Field, Listing, Screen, label, number, spare
-from rota.cli.output import Times, name_seconds, print_json, say
+from rota.cli.listing import Field, Listing, label, number, spare
+from rota.cli.output import name_seconds, print_json
 from rota.cli.table import Kind
-from rota.cli.target import JsonOption, Place, need_app
+from rota.cli.target import JsonOption, Place, Viewer, need_app
 from rota.client.session import Session
 from rota.declare.checklist import find_hints
 from rota.errors import DatabaseUnavailable, RotaError, UsageError
@@ -55,25 +58,30 @@ def check(
             return
         with place.session() as opened:
             found = _evaluate(opened, rule)
-    except DatabaseUnavailable as error:
-        _end(CRITICAL, str(error), as_json=as_json)
-    except RotaError as error:
-        _end(UNKNOWN, str(error), as_json=as_json)
     except Exception as error:  # noqa: BLE001 - a traceback exits with 1, which means WARNING
-        _end(UNKNOWN, f"{type(error).__name__}: {error}", as_json=as_json)
-    worst = max(
-        (
-            CRITICAL if finding.severity == "critical" else WARNING
-            for _, findings in found
-            for finding in findings
-        ),
-        default=OK,
-    )
-    rules = [_as_facts(one, findings) for one, findings in found]
-    figures = " ".join(_figure(one, findings) for one, findings in found)
-    facts = {"status": _WORDS[worst].lower(), "rules": rules, "error": None}
-    say(facts, f"{_line(worst, found)} | {figures}", as_json=as_json)
-    raise typer.Exit(worst)
+        status = CRITICAL if isinstance(error, DatabaseUnavailable) else UNKNOWN
+        message = str(error) if isinstance(error, RotaError) else f"{type(error).__name__}: {error}"
+        _end(status, _plain(message), as_json=as_json, error=message)
+    severities = {match.severity for _, matches in found for match in matches}
+    status = CRITICAL if "critical" in severities else WARNING if severities else OK
+    figures = " ".join(_figure(*one) for one in found)
+    facts = [_as_facts(*one) for one in found]
+    _end(status, f"{_plain(_summarize(found))} | {figures}", as_json=as_json, rules=facts)
+
+
+def _end(
+    status: int,
+    line: str,
+    *,
+    as_json: bool,
+    rules: Sequence[dict[str, Any]] = (),
+    error: str | None = None,
+) -> NoReturn:
+    if as_json:
+        print_json({"status": _WORDS[status].lower(), "rules": rules, "error": error})
+    else:
+        typer.echo(f"{_WORDS[status]} - {line}")
+    raise typer.Exit(status)
 
 
 def _check_types(app: App, *, as_json: bool) -> None:
@@ -88,13 +96,13 @@ def _check_types(app: App, *, as_json: bool) -> None:
     typer.echo(f"{plural(len(types), 'job type')}, {plural(len(hints), 'hint')}")
 
 
-def alerts(place: Place, screen: Screen) -> None:
+def alerts(viewer: Viewer) -> None:
     """List the alerts that are active or ended in the last 24 h, and below them the rules."""
-    with place.session() as opened:
+    with viewer.session() as opened:
         rules = opened.read_table("alert_rules", columns=RULE_COLUMNS)
         found = opened.alerts.list()
-        times = Times(opened.read_clock(), screen.utc)
-    if screen.as_json:
+        times = viewer.read_times(opened)
+    if viewer.as_json:
         print_json({"rules": [name_seconds(rule, _DURATIONS) for rule in rules], "alerts": found})
         return
     ALERTS.print(found, times)
@@ -135,9 +143,11 @@ ALERTS = Listing(
 )
 
 
-def _evaluate(
-    opened: Session, names: list[str] | None
-) -> list[tuple[dict[str, Any], list[AlertMatch]]]:
+Found = list[tuple[dict[str, Any], list[AlertMatch]]]
+"""Rules, each with what it found."""
+
+
+def _evaluate(opened: Session, names: list[str] | None) -> Found:
     rules = opened.read_table("alert_rules", columns=RULE_COLUMNS)
     if unknown := sorted(set(names or ()) - {rule["name"] for rule in rules}):
         raise UsageError(f"there is no rule {unknown[0]!r}; `rota alerts` lists the rules")
@@ -145,26 +155,23 @@ def _evaluate(
     return [(rule, opened.find_alert_matches(rule["name"])) for rule in wanted]
 
 
-def _line(worst: int, found: list[tuple[dict[str, Any], list[AlertMatch]]]) -> str:
+def _summarize(found: Found) -> str:
     said = [
-        (finding.severity, f"{rule['name']}: {finding.message}")
-        for rule, findings in found
-        for finding in findings
+        (one.severity, f"{rule['name']}: {one.message}")
+        for rule, matches in found
+        for one in matches
     ]
-    said.sort(key=lambda one: one[0])  # critical stands before warning
-    more = f"; and {len(said) - _SAID_MAX} more" if len(said) > _SAID_MAX else ""
-    text = (
-        "; ".join(text for _, text in said[:_SAID_MAX]) + more
-        if said
-        else f"{plural(len(found), 'rule')}, nothing found"
-    )
-    return f"{_WORDS[worst]} - {_plain(text)}"
+    if not said:
+        return f"{plural(len(found), 'rule')}, nothing found"
+    said.sort(key=itemgetter(0))  # critical stands before warning
+    more = [f"and {len(said) - _SAID_MAX} more"] if len(said) > _SAID_MAX else []
+    return "; ".join([*(text for _, text in said[:_SAID_MAX]), *more])
 
 
-def _figure(rule: dict[str, Any], findings: list[AlertMatch]) -> str:
+def _figure(rule: dict[str, Any], matches: list[AlertMatch]) -> str:
     """Format performance data: the highest value that a rule found, 0 if it found nothing."""
-    label = one_line(rule["name"]).replace("'", " ").replace("=", " ").replace("|", " ")
-    return f"'{label}'={max((finding.value for finding in findings), default=0):.6g}"
+    label = re.sub("['=|]", " ", one_line(rule["name"]))
+    return f"'{label}'={max((match.value for match in matches), default=0):.6g}"
 
 
 def _plain(text: str) -> str:
@@ -172,13 +179,7 @@ def _plain(text: str) -> str:
     return one_line(text, 2000).replace("|", "/")
 
 
-def _as_facts(rule: dict[str, Any], findings: list[AlertMatch]) -> dict[str, Any]:
+def _as_facts(rule: dict[str, Any], matches: list[AlertMatch]) -> dict[str, Any]:
     shown = ("subject", "value", "severity", "message")
-    found = [{name: getattr(finding, name) for name in shown} for finding in findings]
+    found = [{name: getattr(match, name) for name in shown} for match in matches]
     return {name: rule[name] for name in ("name", "kind", "severity")} | {"findings": found}
-
-
-def _end(status: int, message: str, *, as_json: bool) -> NoReturn:
-    facts = {"status": _WORDS[status].lower(), "rules": [], "error": message}
-    say(facts, f"{_WORDS[status]} - {_plain(message)}", as_json=as_json)
-    raise typer.Exit(status)

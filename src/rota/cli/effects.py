@@ -10,10 +10,9 @@ import msgspec
 from rota.cli.flags import argument, flag, option
 from rota.cli.grammar import make_noun
 from rota.cli.jobs import PART, PART_HELP, read_part
-from rota.cli.listing import Field, Listing, Screen, label, spare
-from rota.cli.output import say
+from rota.cli.listing import Field, Listing, label, spare
 from rota.cli.table import Kind
-from rota.cli.target import Actor, JsonOption, Place
+from rota.cli.target import Actor, Viewer
 from rota.client.base import ID_MAX, LIST_MAX
 from rota.client.effects import STATUSES
 from rota.errors import UsageError
@@ -32,8 +31,7 @@ def effects(
     ),
     limit: int = option("--limit", "Maximum number.", default=100, min=1, max=LIST_MAX),
     *,
-    place: Place,
-    screen: Screen,
+    viewer: Viewer,
 ) -> None:
     """List effects and steps: without --key and --job, those that are not done.
 
@@ -45,7 +43,7 @@ def effects(
         "status": status,
         "limit": limit,
     }
-    EFFECTS.show(place, screen, lambda opened: opened.effects.find(key, **wanted))
+    EFFECTS.show(viewer, lambda opened: opened.effects.find(key, **wanted))
 
 
 def _json(value: object) -> str | None:
@@ -82,8 +80,6 @@ def resolve(
     again: bool = flag("--again", "With --not-done: also what is done happens once more."),
     *,
     actor: Actor,
-    place: Place,
-    as_json: JsonOption = False,
 ) -> None:
     """Say whether an uncertain effect has happened, after you have asked the provider.
 
@@ -91,7 +87,7 @@ def resolve(
     """
     if done is None:
         raise UsageError("say --done or --not-done")
-    with place.session() as opened:
+    with actor.session() as opened:
         opened.effects.resolve(
             key,
             done=done,
@@ -102,7 +98,7 @@ def resolve(
             by=actor.by,
         )
     text = f"{key}: {'done' if done else 'not done'}"
-    say({"key": key, "job": job, "done": done}, text, as_json=as_json)
+    actor.say({"key": key, "job": job, "done": done}, text)
 
 
 def _decode(result: str | None) -> Any:

@@ -60,7 +60,8 @@ class Overrides:
 
     def read(self) -> UsingOptions:
         """Return the options as `using(…)` takes them. Raises UsageError for a wrong meta."""
-        return cast("UsingOptions", asdict(self) | {"meta": _read_meta(self.meta)})
+        meta = None if self.meta is None else read_object(self.meta, "--meta")
+        return cast("UsingOptions", asdict(self) | {"meta": meta})
 
 
 def enqueue(
@@ -151,14 +152,12 @@ def arguments(job_type: str, payload: str) -> dict[str, Any]:
     return found
 
 
-def _read_meta(text: str | None) -> dict[str, Any] | None:
-    """Read a meta from the command line. Raises UsageError."""
-    if text is None:
-        return None
+def read_object(text: str, name: str) -> dict[str, Any]:
+    """Read a JSON object from the command line. Raises UsageError."""
     try:
         return arguments("", text)
     except PayloadError as error:
-        raise UsageError(f"--meta: {error.reason}") from None
+        raise UsageError(f"{name}: {error.reason}") from None
 
 
 def find_type(place: Place, name: str, *, force: bool) -> JobType[..., ..., Any] | None:

@@ -13,8 +13,7 @@ import typer
 
 from rota.cli.flags import flag, option
 from rota.cli.jobs import PART, PART_HELP, read_part
-from rota.cli.output import print_json, print_text
-from rota.cli.target import Actor, JsonOption, Place
+from rota.cli.target import Actor
 from rota.client.base import ID_MAX
 from rota.client.erase import Erased, find_to_erase
 from rota.errors import RotaError
@@ -30,8 +29,6 @@ def erase(
     yes: bool = flag("--yes", "Do not ask for confirmation."),
     *,
     actor: Actor,
-    place: Place,
-    as_json: JsonOption = False,
 ) -> None:
     """Erase what jobs were given and what they said, with a reason (--why).
 
@@ -39,7 +36,7 @@ def erase(
     its end. Keys become hashes, and stay taken. If it stops, run it again.
     """
     sought = read_part(payload, "--payload")
-    with place.session() as opened:
+    with actor.session() as opened:
         found, _ = opened.run(find_to_erase(sought, job, actor.why))
         ids = f": {list_names(map(str, found))}" if found and not yes else ""
         typer.echo(f"{plural(len(found), 'job')} to be erased{ids}", err=True)
@@ -53,10 +50,7 @@ def erase(
         if not yes:
             typer.confirm("Continue?", abort=True, err=True)
         erased = opened.jobs.erase(sought, job=job, why=actor.why or "", by=actor.by)
-    if as_json:
-        print_json(erased)
-    else:
-        print_text("\n".join(_say(erased)))
+    actor.say(erased, "\n".join(_say(erased)))
     if erased.refused:
         raise RotaError(f"the database refuses to erase {plural(len(erased.refused), 'job')}")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from rota.cli.flags import option
 from rota.cli.jobs import TIME, read_moment
-from rota.cli.listing import Field, Listing, Screen, label, number, spare
+from rota.cli.listing import Field, Listing, label, number, spare
 from rota.cli.table import Kind
-from rota.cli.target import Place
+from rota.cli.target import Viewer
 from rota.client.base import LIST_MAX
 from rota.model.units import show_count
 from rota.records import ErrorRecord
@@ -22,8 +22,7 @@ def errors(
     since: str = option("--since TIME", f"Start of the period. {TIME}.", default=SINCE),
     limit: int = option("--limit", "Maximum number.", default=20, min=1, max=LIST_MAX),
     *,
-    place: Place,
-    screen: Screen,
+    viewer: Viewer,
 ) -> None:
     """List how attempts failed, each error once, the latest first.
 
@@ -32,8 +31,7 @@ def errors(
     """
     begin = read_moment(since, "--since") or SINCE
     ERRORS.show(
-        place,
-        screen,
+        viewer,
         lambda opened: opened.jobs.errors(since=begin, job_type=job_type, limit=limit),
         counted_to=ERRORS_COUNTED,
     )

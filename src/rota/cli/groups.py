@@ -6,7 +6,6 @@ from rota.cli.flags import flag, option
 from rota.cli.listing import (
     Field,
     Listing,
-    Screen,
     add_one,
     count,
     label,
@@ -16,7 +15,7 @@ from rota.cli.listing import (
 )
 from rota.cli.output import Times, cell
 from rota.cli.table import Kind
-from rota.cli.target import Place
+from rota.cli.target import Viewer
 from rota.client.base import LIST_MAX
 from rota.model.bounds import COUNT_MAX
 from rota.records import Group
@@ -30,13 +29,11 @@ def groups(
     limit: int = option("--limit", "Maximum number.", default=100, min=1, max=LIST_MAX),
     after: str | None = option("--after KEY", "Only groups after this key: for the next page."),
     *,
-    place: Place,
-    screen: Screen,
+    viewer: Viewer,
 ) -> None:
     """List ordered groups with jobs that hold a place or wait for one, by key."""
     GROUPS.show(
-        place,
-        screen,
+        viewer,
         lambda opened: opened.groups.list(
             group_key, halted=halted, after=after, limit=add_one(limit)
         ),

@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from rota.cli.flags import argument, flag, option
-from rota.cli.listing import Field, Listing, Screen, add_one, label, show_status, spare
+from rota.cli.listing import Field, Listing, add_one, label, show_status, spare
 from rota.cli.output import (
     Times,
     cell,
@@ -22,7 +22,7 @@ from rota.cli.output import (
     print_text,
 )
 from rota.cli.table import Column, Kind
-from rota.cli.target import Actor, Place
+from rota.cli.target import Reason, Viewer
 from rota.client.base import ID_MAX, LIST_MAX, parse_moment
 from rota.client.find import check_search
 from rota.client.timeline import Timeline, describe_resolution, fold
@@ -75,7 +75,7 @@ class Sought:
     before: int | None = option("--before ID", "Only jobs with a smaller id: for the next page.")
 
 
-def jobs(*, sought: Sought, place: Place, screen: Screen) -> None:
+def jobs(*, sought: Sought, viewer: Viewer) -> None:
     """List jobs, the newest first.
 
     Lists finished jobs of the last 24 h only; --since changes that.
@@ -88,10 +88,10 @@ def jobs(*, sought: Sought, place: Place, screen: Screen) -> None:
     }
     check_search(search)  # before it connects
     search["limit"] = add_one(sought.limit)
-    JOBS.show(place, screen, lambda opened: opened.find(**search), limit=sought.limit)
+    JOBS.show(viewer, lambda opened: opened.find(**search), limit=sought.limit)
     is_of_day = sought.since is None and sought.until is None and sought.batch is None
     has_finished = (sought.status is None or sought.status.is_over) and not sought.waiting
-    if not screen.as_json and is_of_day and has_finished:
+    if not viewer.as_json and is_of_day and has_finished:
         typer.echo("finished jobs: last 24 h; for more: --since 14d", err=True)
 
 
@@ -156,21 +156,20 @@ def job(
         "--reveal", "Show secret and personal values. Needs --why, which is recorded."
     ),
     *,
-    actor: Actor,
-    place: Place,
-    screen: Screen,
+    reason: Reason,
+    viewer: Viewer,
 ) -> None:
     """Show a job: its timeline, then its payload and what it is now.
 
     The timeline includes the jobs as which it was retried, and that it is a retry of.
     """
-    if not reveal and (actor.why or actor.by):
+    if not reveal and (reason.why or reason.by):
         raise UsageError("--why and --by are for --reveal, which is recorded")
-    with place.session() as opened:
-        payload = opened.jobs.reveal(id, why=actor.why or "", by=actor.by) if reveal else None
+    with viewer.session() as opened:
+        payload = opened.jobs.reveal(id, why=reason.why or "", by=reason.by) if reveal else None
         timeline = opened.jobs.timeline(id)
-        times = Times(opened.read_clock(), screen.utc)
-    if screen.as_json:
+        times = viewer.read_times(opened)
+    if viewer.as_json:
         print_json(timeline if payload is None else _show_revealed(timeline, payload))
         return
     one = timeline.job

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from rota.cli.flags import argument, option
 from rota.cli.grammar import make_noun
-from rota.cli.listing import Field, Listing, Screen, count, label, number, spare
-from rota.cli.output import cell, print_json, print_text
+from rota.cli.listing import Field, Listing, count, label, number, spare
 from rota.cli.table import Kind
-from rota.cli.target import Actor, JsonOption, Place
+from rota.cli.target import Actor, Viewer
 from rota.model.bounds import COUNT_MAX
 from rota.model.units import words
 
 
-def limits(place: Place, screen: Screen) -> None:
+def limits(viewer: Viewer) -> None:
     """List rate limits: their values, who changed them, and the jobs that wait for them."""
-    LIMITS.show(place, screen, lambda opened: opened.limits.list(), counted_to=COUNT_MAX)
+    LIMITS.show(viewer, lambda opened: opened.limits.list(), counted_to=COUNT_MAX)
 
 
 LIMITS = Listing(
@@ -47,22 +46,15 @@ def set_(
     burst: int | None = option("--burst NUMBER", "Most starts at once. Default: as it is."),
     *,
     actor: Actor,
-    place: Place,
-    as_json: JsonOption = False,
 ) -> None:
     """Change a rate limit, for all workers and at once.
 
     It stands until code declares other values than it did last.
     """
-    with place.session() as opened:
+    with actor.session() as opened:
         changed = opened.limits.set(name, limit, per=per, burst=burst, why=actor.why, by=actor.by)
-    if as_json:
-        print_json(changed)
-        return
-    print_text(
-        f"rate limit {cell(changed.name).plain}: {changed.starts:,} starts in "
-        f"{words(changed.per_s)}, {changed.burst:,} at once"
-    )
+    starts = f"{changed.starts:,} starts in {words(changed.per_s)}, {changed.burst:,} at once"
+    actor.say(changed, f"rate limit {changed.name}: {starts}")
 
 
 app = make_noun(limits, set_=set_)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import typer
 
-from rota.cli.flags import flag
 from rota.cli.output import Times, print_json, print_table
 from rota.cli.table import Column, Kind
-from rota.cli.target import JsonOption, Place
+from rota.cli.target import Viewer
 from rota.client.base import LIST_MAX
 from rota.client.session import Session
 from rota.model.bounds import COUNT_MAX
@@ -20,14 +19,6 @@ from rota.model.units import show_count
 
 Value = str | Callable[[Any, Times], Any]
 """What a column shows of a row: the name of a field, or a function of the row and the times."""
-
-
-@dataclass(frozen=True, slots=True)
-class Screen:
-    """How a command prints what it has found."""
-
-    utc: bool = flag("--utc", "Print times in UTC, instead of how long ago they are.")
-    as_json: JsonOption = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +92,7 @@ class Listing:
 
     def show(
         self,
-        place: Place,
-        screen: Screen,
+        viewer: Viewer,
         find: Callable[[Session], Sequence[Any]],
         *,
         empty: str | None = None,
@@ -117,12 +107,12 @@ class Listing:
                 `add_one(limit)`.
             facts: what JSON has beside the rows.
         """
-        with place.session() as opened:
+        with viewer.session() as opened:
             found = find(opened)
-            times = Times(opened.read_clock(), screen.utc)
+            times = viewer.read_times(opened)
         has_more = limit is not None and len(found) > min(limit, LIST_MAX - 1)
         found = found[:limit]
-        if screen.as_json:
+        if viewer.as_json:
             print_json({self.name: found, **facts})
             return
         self.print(found, times, empty=empty)
@@ -130,8 +120,12 @@ class Listing:
             option, field = self.page
             typer.echo(f"next page: {option} {getattr(found[-1], field)!r}", err=True)
 
-    def print(self, found: Sequence[Any], times: Times, *, empty: str | None = None) -> None:
+    def print(
+        self, found: Sequence[Any], times: Times | None = None, *, empty: str | None = None
+    ) -> None:
+        """Print rows. `times`: how instants are shown; None: there are none."""
         shown = [Field(one) if isinstance(one, str) else one for one in self.fields]
+        times = times or Times(datetime.now(UTC))
         print_table(
             [Column(one.title, one.kind, one.is_spare) for one in shown],
             [[one.read(row, times) for one in shown] for row in found],

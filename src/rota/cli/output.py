@@ -75,7 +75,7 @@ def say(facts: Any, text: str, *, as_json: bool) -> None:
     if as_json:
         print_json(facts)
     else:
-        typer.echo(text)
+        print_text(text)
 
 
 def name_seconds(row: dict[str, Any], durations: Collection[str]) -> dict[str, Any]:
@@ -162,8 +162,8 @@ def print_facts(facts: Iterable[tuple[str, Any]], times: Times | None = None) ->
 
 
 def print_text(text: str) -> None:
-    """Print a sentence, broken at spaces."""
-    width = columns_wide()
+    """Print a sentence, broken at spaces, without control characters."""
+    text, width = cell(text).plain, columns_wide()
     print_lines(map(Text, [text] if width is None else wrap(text, width)))
 
 

@@ -10,10 +10,10 @@ import typer
 
 from rota.cli.flags import option
 from rota.cli.frame import name_state
-from rota.cli.listing import Field, Listing, Screen, label, number, spare
+from rota.cli.listing import Field, Listing, label, number, spare
 from rota.cli.output import Times, name_seconds, print_json, print_table, print_text, show_utc
 from rota.cli.table import Column, Kind
-from rota.cli.target import JsonOption, Place
+from rota.cli.target import Viewer
 from rota.client.queues import HOURS_MAX
 from rota.client.session import Session
 from rota.declare.options import JOB_OPTIONS
@@ -46,18 +46,17 @@ def stats(
     job_type: str | None = option("--type NAME", "Only jobs of this type, hour by hour."),
     queue: str | None = option("--queue NAME", "Only jobs in this queue."),
     *,
-    place: Place,
-    screen: Screen,
+    viewer: Viewer,
 ) -> None:
     """Count unfinished jobs by status, and show statistics of recent hours.
 
     Also shows the oldest due job and the jobs that run too long. Statistics are per job type, with
     --type per hour.
     """
-    with place.session() as opened:
+    with viewer.session() as opened:
         found = opened.queues.stats(hours=hours, job_type=job_type, queue=queue)
-        times = Times(opened.read_clock(), screen.utc)
-    if screen.as_json:
+        times = viewer.read_times(opened)
+    if viewer.as_json:
         print_json(found)
         return
     print_table(
@@ -71,7 +70,7 @@ def stats(
     if found.oldest_due_at is None or found.oldest_due_s is None:
         typer.echo("oldest due: none")
     else:
-        since = f", since {show_utc(found.oldest_due_at)}" if screen.utc else ""
+        since = f", since {show_utc(found.oldest_due_at)}" if viewer.utc else ""
         typer.echo(f"oldest due: waiting for {words(found.oldest_due_s)}{since}")
     if found.too_long:
         typer.echo("\nRunning too long")
@@ -144,9 +143,9 @@ OVERRUNS = Listing(
 )
 
 
-def workers(place: Place, screen: Screen) -> None:
+def workers(viewer: Viewer) -> None:
     """List the workers seen in the last hour: alive, silent, gone or stopped."""
-    WORKERS.show(place, screen, find_workers)
+    WORKERS.show(viewer, find_workers)
 
 
 def find_workers(opened: Session) -> list[dict[str, Any]]:
@@ -185,9 +184,9 @@ WORKERS = Listing(
 )
 
 
-def types(place: Place, as_json: JsonOption = False) -> None:
+def types(viewer: Viewer) -> None:
     """List the declared job types, each with its retry policy in words."""
-    TYPES.show(place, Screen(utc=False, as_json=as_json), find_types)
+    TYPES.show(viewer, find_types)
 
 
 def find_types(opened: Session) -> list[dict[str, Any]]:

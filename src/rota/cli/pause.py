@@ -6,12 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import typer
-
 from rota.cli.flags import argument, flag, option
-from rota.cli.listing import Screen
-from rota.cli.output import Times, cell, print_json, print_text
-from rota.cli.target import Actor, Place
+from rota.cli.output import Times, print_json, print_text
+from rota.cli.target import Reason, Viewer
 from rota.client.queues import check_lasting
 from rota.errors import UsageError
 from rota.model.bounds import check_queue
@@ -45,9 +42,8 @@ def pause(
     everything: bool = flag("--all", "Pause everything: all queues and all schedules."),
     *,
     lasting: Lasting,
-    actor: Actor,
-    place: Place,
-    screen: Screen,
+    reason: Reason,
+    viewer: Viewer,
 ) -> None:
     """Pause a queue, or everything: no further jobs start.
 
@@ -57,12 +53,12 @@ def pause(
     lasts = lasting.read()
     if queue is not None:
         check_queue(queue, "a queue's name")  # before it connects
-    with place.session() as opened:
-        said: Any = {**lasts, "why": actor.why, "by": actor.by}
+    with viewer.session() as opened:
+        said: Any = {**lasts, "why": reason.why, "by": reason.by}
         queues = opened.queues
         paused = queues.pause_all(**said) if queue is None else queues.pause(queue, **said)
-        times = Times(opened.read_clock(), screen.utc)
-    if screen.as_json:
+        times = viewer.read_times(opened)
+    if viewer.as_json:
         print_json({"paused": paused})
     else:
         print_text(f"{what(paused)}: {in_words(paused, times)}")
@@ -79,40 +75,38 @@ def resume(
         "--copy", "Allow this restored copy of a database to run jobs and schedules."
     ),
     *,
-    actor: Actor,
-    place: Place,
-    screen: Screen,
+    reason: Reason,
+    viewer: Viewer,
 ) -> None:
     """End a pause. Does nothing, and says so, if nothing was paused."""
     _refuse_unclear(queue=queue is not None, all=everything, copy=copy)
     if queue is not None:
         check_queue(queue, "a queue's name")  # before it connects
-    with place.session() as opened, opened.connection.transaction():
-        said: Any = {"why": actor.why, "by": actor.by}
+    with viewer.session() as opened, opened.connection.transaction():
+        said: Any = {"why": reason.why, "by": reason.by}
         behind = opened.ids_behind() if copy else []
         if copy:
             name, resumed = "this copy", opened.queues.resume_copy(**said)
         elif queue is None:
             name, resumed = "everything", opened.queues.resume_all(**said)
         else:
-            name = f"queue {cell(queue).plain}"
-            resumed = opened.queues.resume(queue, **said)
+            name, resumed = f"queue {queue}", opened.queues.resume(queue, **said)
         left = opened.queues.pauses()
-        times = Times(opened.read_clock(), screen.utc)
+        times = viewer.read_times(opened)
     moved = [{"sequence": one.sequence, "last_id": one.highest_id} for one in behind]
-    if screen.as_json:
+    if viewer.as_json:
         print_json({"resumed": resumed, "still_paused": left} | ({"moved": moved} if copy else {}))
         return
     unchanged = "this is not a restored copy" if copy else f"{name} was not paused"
-    typer.echo(f"{name} resumed" if resumed else unchanged)
+    print_text(f"{name} resumed" if resumed else unchanged)
     for one in moved:
-        typer.echo(f"{one['sequence']} was behind its ids: moved to {one['last_id']}")
+        print_text(f"{one['sequence']} was behind its ids: moved to {one['last_id']}")
     for paused in left:
         print_text(f"still paused: {what(paused)}: {in_words(paused, times)}")
 
 
 def what(paused: Pause) -> str:
-    return "everything" if paused.queue is None else f"queue {cell(paused.queue).plain}"
+    return "everything" if paused.queue is None else f"queue {paused.queue}"
 
 
 def in_words(paused: Pause, times: Times) -> str:
@@ -122,9 +116,8 @@ def in_words(paused: Pause, times: Times) -> str:
         if paused.paused_until is None
         else f"ends {times.show(paused.paused_until)}"
     )
-    why = "" if paused.paused_why is None else f": {cell(paused.paused_why).plain}"
-    since, by = times.show(paused.paused_at), cell(paused.paused_by).plain
-    return f"paused {since} by {by}, {ends}{why}"
+    why = "" if paused.paused_why is None else f": {paused.paused_why}"
+    return f"paused {times.show(paused.paused_at)} by {paused.paused_by}, {ends}{why}"
 
 
 def _refuse_unclear(**given: bool) -> None:

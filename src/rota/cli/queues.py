@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from rota.cli.flags import argument, flag, option
 from rota.cli.grammar import make_noun
-from rota.cli.listing import Field, Listing, Screen, count, label, number
-from rota.cli.output import Times, cell, print_json, print_text
+from rota.cli.listing import Field, Listing, count, label, number
+from rota.cli.output import Times, print_json, print_text
 from rota.cli.pause import in_words, pause, resume, what
-from rota.cli.target import Actor, JsonOption, Place
+from rota.cli.target import Actor, Viewer
 from rota.errors import UsageError
 from rota.model.bounds import COUNT_MAX
 from rota.model.units import plural, show_count
 from rota.records import ConcurrencyLimit
 
 
-def queues(place: Place, screen: Screen) -> None:
+def queues(viewer: Viewer) -> None:
     """List queues and priorities with due and future jobs, all concurrency limits and all pauses.
 
     A concurrency limit is the most jobs of a queue, or of a job type, that run at once over all
     workers; `rota queues set` changes that of a queue.
     """
-    with place.session() as opened:
+    with viewer.session() as opened:
         found = opened.queues.list()
         limits = opened.queues.concurrency_limits()
         pauses = {one.queue: one for one in opened.queues.pauses()}
-        times = Times(opened.read_clock(), screen.utc)
-    if screen.as_json:
+        times = viewer.read_times(opened)
+    if viewer.as_json:
         print_json(
             {
                 "queues": found,
@@ -44,7 +44,7 @@ def queues(place: Place, screen: Screen) -> None:
 
 
 def _describe(limit: ConcurrencyLimit, times: Times) -> str:
-    text = f"{limit.kind} {cell(limit.name).plain}: {limit.running:,} of at most "
+    text = f"{limit.kind} {limit.name}: {limit.running:,} of at most "
     text += f"{limit.max_running:,} run"
     if limit.blocked_since is not None:
         blocked = show_count(limit.blocked, COUNT_MAX)
@@ -61,8 +61,6 @@ def set_(
     no_limit: bool = flag("--no-limit", "As many as the workers have slots."),
     *,
     actor: Actor,
-    place: Place,
-    as_json: JsonOption = False,
 ) -> None:
     """Limit how many jobs of a queue run at once.
 
@@ -70,13 +68,10 @@ def set_(
     """
     if (max_running is None) != no_limit:
         raise UsageError("give either --max-running or --no-limit")
-    with place.session() as opened:
+    with actor.session() as opened:
         before = opened.queues.set_max_running(name, max_running, why=actor.why, by=actor.by)
-    if as_json:
-        print_json({"queue": name, "max_running": max_running, "before": before})
-    else:
-        now, was = _limit(max_running), _limit(before)
-        print_text(f"queue {cell(name).plain}: {now} (before: {was})")
+    facts = {"queue": name, "max_running": max_running, "before": before}
+    actor.say(facts, f"queue {name}: {_limit(max_running)} (before: {_limit(before)})")
 
 
 def _limit(max_running: int | None) -> str:

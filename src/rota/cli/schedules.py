@@ -13,10 +13,10 @@ from rota.cli.enqueue import ForceOption, Overrides, PayloadOption, find_type
 from rota.cli.enqueue import arguments as read_arguments
 from rota.cli.flags import argument, option
 from rota.cli.grammar import make_noun
-from rota.cli.listing import Field, Listing, Screen, label, number, show_status, spare
-from rota.cli.output import Times, print_facts, print_json, say
+from rota.cli.listing import Field, Listing, label, number, show_status, spare
+from rota.cli.output import Times, print_facts, print_json
 from rota.cli.table import Kind
-from rota.cli.target import Actor, JsonOption, Place
+from rota.cli.target import Actor, Viewer
 from rota.client.base import ID_MAX, LIST_MAX
 from rota.client.schedules import put_schedule
 from rota.declare.options import EnqueueOptions, encode_asks
@@ -34,9 +34,9 @@ RUNS = 10
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the schedule.")]
 
 
-def schedules(place: Place, screen: Screen) -> None:
+def schedules(viewer: Viewer) -> None:
     """List all schedules."""
-    SCHEDULES.show(place, screen, lambda opened: opened.schedules.list())
+    SCHEDULES.show(viewer, lambda opened: opened.schedules.list())
 
 
 def show(
@@ -51,21 +51,20 @@ def show(
         "--before ID", "Only runs with a smaller job id: for the next page.", min=1, max=ID_MAX
     ),
     *,
-    place: Place,
-    screen: Screen,
+    viewer: Viewer,
 ) -> None:
     """Show a schedule, its next times in its own time zone, and its last runs.
 
     For a deleted schedule, shows only its runs.
     """
-    with place.session() as opened:
+    with viewer.session() as opened:
         runs = opened.schedules.runs(name, before=before, limit=max(limit, 1))[:limit]
         found = None
         with suppress(ScheduleNotFound):  # it was deleted, and its runs are kept
             found = opened.schedules.get(name)
-        ages = Times(opened.read_clock(), screen.utc)
+        ages = viewer.read_times(opened)
     coming, problem = ([], None) if found is None else find_next_times(found, times)
-    if screen.as_json:
+    if viewer.as_json:
         print_json({"schedule": found, "next": coming, "problem": problem, "runs": runs})
         return
     facts = [("schedule", name), ("state", "deleted")] if found is None else _facts(found)
@@ -108,8 +107,6 @@ def put(
     overrides: Overrides,
     force: ForceOption = False,
     actor: Actor,
-    place: Place,
-    as_json: JsonOption = False,
 ) -> None:
     """Create a schedule, or change the one with this name.
 
@@ -117,7 +114,7 @@ def put(
     """
     options = EnqueueOptions().update(overrides.read())
     arguments = read_arguments(job_type, payload)
-    declared = find_type(place, job_type, force=force)
+    declared = find_type(actor, job_type, force=force)
     timing: Any = {"timezone": timezone, "catch_up": catch_up, "overlap": overlap, "jitter": jitter}
     if declared is not None:
         new = declared._make((), arguments, options)
@@ -125,11 +122,11 @@ def put(
     else:
         meta = overrides.read().get("meta")
         schedule = _check_undeclared(name, cron, job_type, arguments, options, meta, timing)
-    with place.session() as opened, opened.connection.transaction():
+    with actor.session() as opened, opened.connection.transaction():
         put_now = opened.run(
             put_schedule(schedule.make_row(), "cli", actor.by, actor.why), atomic=True
         )
-    _say(put_now, as_json=as_json)
+    _say(put_now, actor)
 
 
 def _check_undeclared(
@@ -150,40 +147,37 @@ def _check_undeclared(
     )
 
 
-def pause(name: Name, *, actor: Actor, place: Place, as_json: JsonOption = False) -> None:
+def pause(name: Name, *, actor: Actor) -> None:
     """Pause a schedule until you resume it; a deploy does not end the pause.
 
     Jobs already enqueued run.
     """
-    with place.session() as opened:
-        _say(opened.schedules.pause(name, by=actor.by, why=actor.why), as_json=as_json)
+    with actor.session() as opened:
+        _say(opened.schedules.pause(name, by=actor.by, why=actor.why), actor)
 
 
-def resume(name: Name, *, actor: Actor, place: Place, as_json: JsonOption = False) -> None:
+def resume(name: Name, *, actor: Actor) -> None:
     """End a pause. The scheduled times missed during the pause do not run later."""
-    with place.session() as opened:
-        _say(opened.schedules.resume(name, by=actor.by, why=actor.why), as_json=as_json)
+    with actor.session() as opened:
+        _say(opened.schedules.resume(name, by=actor.by, why=actor.why), actor)
 
 
-def trigger(name: Name, *, actor: Actor, place: Place, as_json: JsonOption = False) -> None:
+def trigger(name: Name, *, actor: Actor) -> None:
     """Enqueue a run now, even if the schedule is paused or another run is unfinished."""
-    with place.session() as opened:
+    with actor.session() as opened:
         job = opened.schedules.trigger(name, by=actor.by, why=actor.why)
-    say({"schedule": name, "job": job}, f"job {job} queued", as_json=as_json)
+    actor.say({"schedule": name, "job": job}, f"job {job} queued")
 
 
-def delete(name: Name, *, actor: Actor, place: Place, as_json: JsonOption = False) -> None:
+def delete(name: Name, *, actor: Actor) -> None:
     """Delete a schedule that is not declared in code. Its runs remain."""
-    with place.session() as opened:
+    with actor.session() as opened:
         opened.schedules.delete(name, by=actor.by, why=actor.why)
-    if as_json:
-        print_json({"schedule": name, "deleted": True})
-    else:
-        print_facts([("deleted", name)])
+    actor.say({"schedule": name, "deleted": True}, f"deleted  {name}")
 
 
-def _say(schedule: Schedule, *, as_json: bool) -> None:
-    if as_json:
+def _say(schedule: Schedule, actor: Actor) -> None:
+    if actor.as_json:
         print_json({"schedule": schedule})
     else:
         print_facts(_facts(schedule), Times(schedule.now))

@@ -6,21 +6,21 @@ import typer
 
 from rota.cli.flags import argument
 from rota.cli.grammar import make_noun
-from rota.cli.listing import Field, Listing, Screen, number
+from rota.cli.listing import Field, Listing, number
 from rota.cli.output import print_json, print_text
-from rota.cli.target import JsonOption, Place
+from rota.cli.target import JsonOption, Place, Viewer
 from rota.client.secrets import Rotated, list_keys
 from rota.client.secrets import rotate as rotate_all
 from rota.declare.secret import VARIABLE, find_keys_problem, make_key, read_keys
 from rota.model.units import plural
 
 
-def secrets(place: Place, screen: Screen) -> None:
+def secrets(viewer: Viewer) -> None:
     """List the keys of secrets, and how many rows are sealed under each.
 
     It reads every job, also of history.
     """
-    KEYS.show(place, screen, lambda opened: opened.run(list_keys()))
+    KEYS.show(viewer, lambda opened: opened.run(list_keys()))
     if read_keys() and (problem := find_keys_problem()):
         typer.echo(f"no key opens anything here: {problem}", err=True)
 

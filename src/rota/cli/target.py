@@ -11,13 +11,14 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from traceback import StackSummary, TracebackException
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from rota import embedded
 from rota.app import App
-from rota.cli.flags import option
+from rota.cli.flags import flag, option
+from rota.cli.output import Times, say
 from rota.client.session import Session
 from rota.declare.load import load
 from rota.declare.tables import Tables
@@ -46,15 +47,15 @@ AppOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
-@dataclass(frozen=True, slots=True)
-class Actor:
+@dataclass(frozen=True)
+class Reason:
     """Who acts, and why: the options of the commands that leave a row in the action log."""
 
     why: str | None = option("--why TEXT", "Reason, recorded with the action.")
     by: str | None = option("--by NAME", "Person or program that acts. Default: user@host.")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Place:
     """Where a command works: the options that name the App and the database."""
 
@@ -143,6 +144,28 @@ class Place:
         if self.schema:
             return self.schema
         return owner.schema if owner else os.environ.get("ROTA_SCHEMA") or "rota"
+
+
+@dataclass(frozen=True)
+class Viewer(Place):
+    """The options of a command that shows what it has found."""
+
+    utc: bool = flag("--utc", "Print times in UTC, instead of how long ago they are.")
+    as_json: JsonOption = False
+
+    def read_times(self, opened: Session) -> Times:
+        """Read how instants are shown: by the clock of the database."""
+        return Times(opened.read_clock(), self.utc)
+
+
+@dataclass(frozen=True)
+class Actor(Place, Reason):
+    """The options of a command that acts and says what it did."""
+
+    as_json: JsonOption = False
+
+    def say(self, facts: Any, text: str) -> None:
+        say(facts, text, as_json=self.as_json)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ import termios
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
@@ -154,7 +155,8 @@ def test_a_frame_reads_no_more_of_many_jobs_than_of_few(
 def test_rates_are_what_was_finished_between_two_heartbeats() -> None:
     def said(beat: float, done: int, *, stopped: bool = False) -> list[dict[str, Any]]:
         counts = {"succeeded": done, "failed": 0, "dead": 0}
-        times = {"heartbeat_epoch_s": beat, "up_s": 30.0, "silent_s": 0.0}
+        at = datetime.fromtimestamp(beat, UTC).isoformat()
+        times = {"heartbeat_at": at, "up_s": 30.0, "silent_s": 0.0}
         return [{"name": "w", "stopped": stopped, **times, **counts}]
 
     rates = Rates()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -18,10 +18,9 @@ from rota.cli.output import (
     print_facts,
     print_json,
     print_lines,
-    print_table,
     print_text,
 )
-from rota.cli.table import Column, Kind
+from rota.cli.table import Kind
 from rota.cli.target import Reason, Viewer
 from rota.client.base import ID_MAX, LIST_MAX, parse_moment
 from rota.client.find import check_search
@@ -175,16 +174,8 @@ def job(
     one = timeline.job
     print_text(f"job {one.id} {cell(one.job_type).plain}: {_status(one, times)}")
     typer.echo("")
-    alone = len(timeline.chain) == 1
-    print_table(
-        ("when", "job", "what", Column("", Kind.TEXT)),
-        [
-            (entry.at, None if alone else entry.job, entry.what, entry.text)
-            for entry in (timeline.entries if verbose else fold(timeline.entries))
-        ],
-        empty="",
-        times=times,
-    )
+    entries = timeline.entries if verbose else fold(timeline.entries)
+    (TIMELINE if len(timeline.chain) > 1 else TIMELINE_OF_ONE).print(entries, times)
     typer.echo("")
     facts = [
         (name, payload if name == "payload" and payload is not None else value)
@@ -278,3 +269,7 @@ JOBS = Listing(
     empty="no jobs found",
     page=("--before", "id"),
 )
+TIMELINE = Listing(
+    "timeline", (Field("when", "at"), "job", "what", Field("", "text", Kind.TEXT)), empty=""
+)
+TIMELINE_OF_ONE = replace(TIMELINE, fields=[one for one in TIMELINE.fields if one != "job"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rota.cli.flags import argument, option
 from rota.cli.grammar import make_noun
-from rota.cli.listing import Field, Listing, count, label, number, spare
+from rota.cli.listing import Field, Listing, count, label, number, span, spare
 from rota.cli.table import Kind
 from rota.cli.target import Actor, Viewer
 from rota.model.bounds import COUNT_MAX
@@ -21,7 +21,7 @@ LIMITS = Listing(
     (
         label("limit", "name"),
         number("starts", lambda one, _: f"{one.starts:,}"),
-        Field("per", lambda one, _: words(one.per_s)),
+        span("per", "per_s"),
         spare(number("burst", lambda one, _: f"{one.burst:,}")),
         count("waiting"),
         spare(number("keys", lambda one, _: one.waiting_keys if one.keyed else None)),

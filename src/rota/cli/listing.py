@@ -8,14 +8,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 import typer
+from rich.text import Text
 
-from rota.cli.output import Times, print_json, print_table
-from rota.cli.table import Column, Kind
+from rota.cli.output import Times, columns_wide, print_json, print_lines, show_cell
+from rota.cli.table import Column, Kind, lay_out
 from rota.cli.target import Viewer
 from rota.client.base import LIST_MAX
 from rota.client.session import Session
 from rota.model.bounds import COUNT_MAX
-from rota.model.units import show_count
+from rota.model.units import show_count, words
 
 Value = str | Callable[[Any, Times], Any]
 """What a column shows of a row: the name of a field, or a function of the row and the times."""
@@ -54,10 +55,21 @@ def spare(field: Field | str) -> Field:
     return replace(Field(field) if isinstance(field, str) else field, is_spare=True)
 
 
-def count(title: str, field: str = "") -> Field:
-    """A column of counts that end at COUNT_MAX."""
+def count(title: str, field: str = "", most: int = COUNT_MAX) -> Field:
+    """A column of counts that end at `most`."""
     read = Field(title, field).read
-    return number(title, lambda row, times: show_count(read(row, times), COUNT_MAX))
+    return number(title, lambda row, times: show_count(read(row, times), most))
+
+
+def span(title: str, field: str) -> Field:
+    """A column of durations in seconds, of which some may be missing."""
+    read = Field(title, field).read
+
+    def show(row: Any, times: Times) -> str | None:
+        found_s = read(row, times)
+        return None if found_s is None else words(found_s)
+
+    return Field(title, show)
 
 
 _SINCE = {"failed": "retries ", "queued": "due ", "running": "began "}
@@ -123,12 +135,23 @@ class Listing:
     def print(
         self, found: Sequence[Any], times: Times | None = None, *, empty: str | None = None
     ) -> None:
-        """Print rows. `times`: how instants are shown; None: there are none."""
+        """Print rows. `times`: how instants are shown; None: as local times."""
+        if found:
+            print_lines(self.lay_out(found, times, columns_wide()))
+        else:
+            typer.echo(self.empty if empty is None else empty)
+
+    def lay_out(
+        self,
+        found: Sequence[Any],
+        times: Times | None,
+        width: int | None,
+        *,
+        one_line: bool = False,
+    ) -> list[Text]:
+        """Make the lines of a table, as the function of this name."""
         shown = [Field(one) if isinstance(one, str) else one for one in self.fields]
-        times = times or Times(datetime.now(UTC))
-        print_table(
-            [Column(one.title, one.kind, one.is_spare) for one in shown],
-            [[one.read(row, times) for one in shown] for row in found],
-            empty=self.empty if empty is None else empty,
-            times=times,
-        )
+        columns = [Column(one.title, one.kind, one.is_spare) for one in shown]
+        now = times or Times(datetime.now(UTC))
+        cells = [[show_cell(one.read(row, now), times) for one in shown] for row in found]
+        return lay_out(columns, cells, width, one_line=one_line)

@@ -15,7 +15,8 @@ from typing import Any
 import typer
 
 from rota.cli.grammar import make_noun
-from rota.cli.output import print_facts, print_json, print_table
+from rota.cli.listing import Listing
+from rota.cli.output import print_facts, print_json
 from rota.cli.target import AppOption, JsonOption, find_app
 from rota.errors import RotaError, UsageError
 
@@ -86,7 +87,7 @@ def _print(value: Any, *, as_json: bool) -> None:
             print_json({"found": rows})
             return
         columns = [name.replace("_", " ") for name in rows[0]] if rows else ()
-        print_table(columns, [list(one.values()) for one in rows], empty="nothing found")
+        Listing("found", columns, empty="nothing found").print(rows)
         return
     if isinstance(value, str | int) and not as_json:
         typer.echo(value)

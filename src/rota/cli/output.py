@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
@@ -19,7 +19,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from rota.cli.table import Column, lay_out, wrap
+from rota.cli.table import wrap
 from rota.model.record import convert
 from rota.model.units import age, words
 
@@ -105,28 +105,8 @@ def show_utc(at: datetime) -> str:
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"
 
 
-def print_table(
-    columns: Sequence[Column | str],
-    rows: Iterable[Sequence[Any]],
-    *,
-    empty: str,
-    times: Times | None = None,
-    piped: int | None = None,
-) -> None:
-    """Print rows under their columns, or the line `empty` if there are none.
-
-    Args:
-        times: how instants are shown. None: as local times.
-        piped: how wide a line may be without a terminal. None: as wide as it is.
-    """
-    listed = [[_one_line(value, times) for value in row] for row in rows]
-    if not listed:
-        typer.echo(empty)
-        return
-    print_lines(lay_out(columns, listed, columns_wide() or piped))
-
-
-def _one_line(value: Any, times: Times | None) -> str:
+def show_cell(value: Any, times: Times | None) -> str:
+    """Format a value of a table, on one line. `times`: how instants are shown; None: local."""
     if times is not None and isinstance(value, datetime):
         return times.show(value)
     # A line break within a cell would look like a new row.
@@ -218,8 +198,6 @@ def _show(value: Any) -> str:
             return ", ".join(map(_show, value))
         case dict():
             return json_line(value)
-        case int() if not isinstance(value, bool):
-            return str(value)
         case _:
             return str(value)
 

@@ -10,9 +10,9 @@ import typer
 
 from rota.cli.flags import option
 from rota.cli.frame import name_state
-from rota.cli.listing import Field, Listing, label, number, spare
-from rota.cli.output import Times, name_seconds, print_json, print_table, print_text, show_utc
-from rota.cli.table import Column, Kind
+from rota.cli.listing import Field, Listing, label, number, span, spare
+from rota.cli.output import Times, name_seconds, print_json, print_text, show_utc
+from rota.cli.table import Kind
 from rota.cli.target import Viewer
 from rota.client.queues import HOURS_MAX
 from rota.client.session import Session
@@ -59,14 +59,7 @@ def stats(
     if viewer.as_json:
         print_json(found)
         return
-    print_table(
-        ("status", Column("jobs", Kind.NUMBER)),
-        [
-            ("failed, to be retried" if status == "failed" else status, show_count(jobs, COUNT_MAX))
-            for status, jobs in found.jobs.items()
-        ],
-        empty="",
-    )
+    COUNTS.print(list(found.jobs.items()))
     if found.oldest_due_at is None or found.oldest_due_s is None:
         typer.echo("oldest due: none")
     else:
@@ -81,53 +74,56 @@ def stats(
 def _print_figures(found: Stats, hours: int, times: Times, *, by_hour: bool) -> None:
     until = times.show(found.complete_to)
     typer.echo(f"\nEnded in the last {hours} h, until {until}; times are accurate to 10 %")
-    counts = ("succeeded", "after a retry", "retried", "dead", "cancelled")
-    took = ("waited p50", "waited p95", "ran p50", "ran p95")
-    columns = [
-        *(Column(title, Kind.NUMBER, title == "after a retry") for title in counts),
-        *(Column(title, spare=title.endswith("p50")) for title in took),
-    ]
-    listed = found.hours if by_hour else found.types
-    rows = zip(*map(_without_zeros, zip(*map(_figures, listed), strict=True)), strict=True)
-    print_table(
-        ("hour" if by_hour else Column("type", Kind.TYPE), *columns),
-        [
-            [_hour(one, times) if by_hour else one.job_type, *row]
-            for one, row in zip(listed, rows, strict=True)
-        ],
-        empty="nothing",
-    )
+    (HOURS if by_hour else TYPE_FIGURES).print(found.hours if by_hour else found.types, times)
     if found.failed_by_release:
         by = [f"{count:,} by {one_line(name)}" for name, count in found.failed_by_release.items()]
         more = ", …" if len(by) > _RELEASES_MAX else ""
         print_text(f"failed attempts: {', '.join(by[:_RELEASES_MAX])}{more}")
 
 
-def _hour(one: Figures, times: Times) -> str:
+def _name_status(counted: tuple[str, int], _: Times) -> str:
+    return "failed, to be retried" if counted[0] == "failed" else counted[0]
+
+
+def _show_hour(one: Figures, times: Times) -> str:
     """Format the hour of a figure: it names a part of the day, so it has no age."""
     if one.hour is None:
         return ""
-    return (
-        f"{one.hour.astimezone(UTC):%Y-%m-%d %H:%MZ}"
-        if times.utc
-        else f"{one.hour.astimezone():%Y-%m-%d %H:%M}"
-    )
+    if times.utc:
+        return f"{one.hour.astimezone(UTC):%Y-%m-%d %H:%MZ}"
+    return f"{one.hour.astimezone():%Y-%m-%d %H:%M}"
 
 
-def _without_zeros(column: tuple[str, ...]) -> tuple[str, ...]:
-    """Empty a column of zeros only, so that the table leaves it out."""
-    return ("",) * len(column) if set(column) == {"0"} else column
+def _tally(title: str, field: str = "") -> Field:
+    """A column of counts, which is left out if it has only zeros."""
+    read = Field(title, field).read
+
+    def show(one: Figures, times: Times) -> str:
+        count = read(one, times)
+        return f"{count:,}" if count else ""
+
+    return number(title, show)
 
 
-def _figures(one: Figures) -> list[str]:
-    counts = (one.succeeded, one.succeeded_late, one.retried, one.dead, one.cancelled)
-    took = (one.waited_p50_s, one.waited_p95_s, one.ran_p50_s, one.ran_p95_s)
-    return [
-        *(f"{count:,}" for count in counts),
-        *("" if took_s is None else words(took_s) for took_s in took),
-    ]
-
-
+COUNTS = Listing(
+    "jobs",
+    (
+        Field("status", _name_status),
+        number("jobs", lambda one, _: show_count(one[1], COUNT_MAX)),
+    ),
+    empty="",
+)
+_FIGURES = (
+    _tally("succeeded"),
+    spare(_tally("after a retry", "succeeded_late")),
+    *map(_tally, ("retried", "dead", "cancelled")),
+    spare(span("waited p50", "waited_p50_s")),
+    span("waited p95", "waited_p95_s"),
+    spare(span("ran p50", "ran_p50_s")),
+    span("ran p95", "ran_p95_s"),
+)
+HOURS = Listing("hours", (Field("hour", _show_hour), *_FIGURES), empty="nothing")
+TYPE_FIGURES = Listing("types", (Field("type", "job_type", Kind.TYPE), *_FIGURES), empty="nothing")
 OVERRUNS = Listing(
     "too_long",
     (
@@ -136,8 +132,8 @@ OVERRUNS = Listing(
         spare(label("queue")),
         label("worker"),
         spare(Field("started", "started_at")),
-        Field("running for", lambda one, _: words(one.running_s)),
-        Field("timeout", lambda one, _: words(one.timeout_s)),
+        span("running for", "running_s"),
+        span("timeout", "timeout_s"),
     ),
     empty="none",
 )

@@ -13,7 +13,7 @@ from rota.cli.enqueue import ForceOption, Overrides, PayloadOption, find_type
 from rota.cli.enqueue import arguments as read_arguments
 from rota.cli.flags import argument, option
 from rota.cli.grammar import make_noun
-from rota.cli.listing import Field, Listing, label, number, show_status, spare
+from rota.cli.listing import Field, Listing, label, number, show_status, span, spare
 from rota.cli.output import Times, print_facts, print_json
 from rota.cli.table import Kind
 from rota.cli.target import Actor, Viewer
@@ -25,7 +25,6 @@ from rota.declare.schedule import ScheduleOptions, check_schedule, check_timing
 from rota.errors import ScheduleNotFound, UsageError
 from rota.model.bounds import NAME_MAX, check_text
 from rota.model.schedule import NEXT_TIMES_MAX, Run, Schedule
-from rota.model.units import words
 
 NEXT_MAX = 10
 RUNS = 10
@@ -274,7 +273,7 @@ RUN_LIST = Listing(
         Field("status", lambda run, times: show_status(run.status, None, times)),
         spare(number("attempts")),
         spare(Field("started", "started_at")),
-        Field("took", lambda run, _: None if run.ran_s is None else words(run.ran_s)),
+        span("took", "ran_s"),
         Field("error", _error, Kind.ERROR),
     ),
     empty="none",

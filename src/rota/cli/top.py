@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import sys
 import termios
-import threading
+import time
 import tty
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import datetime
 from typing import Any
 
@@ -29,26 +30,24 @@ from rota.model.failure import one_line
 from rota.store.db import Database
 from rota.store.probe import Probe, QueryFailed, QueryForbidden, open_any_probe
 
-QUEUES_MAX = 100
-BATCHES_MAX = 10
-LISTED = 50
-"""Most rows of each kind that a frame reads."""
 LIMITS = {
-    "queues": QUEUES_MAX,
+    "queues": 100,
     "counted": FRAME_COUNT_MAX,
     "held": COUNT_MAX,
-    "batches": BATCHES_MAX,
-    "listed": LISTED,
+    "batches": 10,
+    "listed": 50,
 }
+"""Most rows of each kind that a frame reads, and most jobs that it counts."""
 EVERY_S = 2.0
 EVERY_S_LEAST = 0.5
 KEY_S = 0.1
-"""Seconds between checks of the keyboard and of the watch."""
-LEAVE_S = 1.0
+"""Seconds between checks of the keyboard."""
 LINES_MAX = 1_000
 """Most lines of a frame in a pipe."""
 WIDTH_MAX = 10_000
 """Greatest width of a frame in a pipe: nothing that it shows is wider."""
+INSTANT = re.compile("at|.*_(at|until)|oldest_due")
+"""Names of instants among the facts."""
 
 
 def top(
@@ -60,137 +59,86 @@ def top(
     once: bool = flag("--once", "Print one frame and exit. Implied if there is no terminal."),
 ) -> None:
     """Show queues, running jobs, workers and recent errors, live. Quit with q or Ctrl-C."""
-    watch = Watch(place.find_database(), every)
-    watch.read()
-    if as_json:
-        watch.close()
-        print_json(_shape(watch.facts or {}))
-        return
-    out = console()
     # rich draws nothing live on a dumb terminal.
-    if once or not (sys.stdin.isatty() and sys.stdout.isatty()) or out.is_dumb_terminal:
-        print_lines(watch.frame(columns_wide() or WIDTH_MAX, LINES_MAX))
-        watch.close()
-        return
-    watch.start()
-    try:
-        _show(watch)
-    finally:
-        watch.close()
+    is_live = sys.stdin.isatty() and sys.stdout.isatty() and not console().is_dumb_terminal
+    with closing(Watch(place.find_database())) as watch:
+        watch.read()
+        if as_json:
+            print_json(_read_instants(watch.facts))
+        elif once or not is_live:
+            print_lines(watch.make_frame(columns_wide() or WIDTH_MAX, LINES_MAX))
+        else:
+            _show(watch, every)
 
 
-def _shape(facts: dict[str, Any]) -> dict[str, Any]:
-    """Make JSON of the facts of a frame, with the names and shapes of the other commands."""
-    queues = [
-        {name: one[name] for name in ("queue", "priority", "due", "later")}
-        | {
-            "oldest_due": _instant(one["oldest_at"]) if one["due"] else None,
-            "oldest_due_s": one["waiting_s"] if one["due"] else None,
-        }
-        for one in facts["queues"]
-    ]
-    workers = [
-        {
-            name: _instant(value) if name == "heartbeat_at" else value
-            for name, value in one.items()
-            if name not in ("heartbeat_epoch_s", "is_alive", "quiet_s")
-        }
-        for one in facts["workers"]
-    ]
-    pause = facts["installation"] and {
-        name: _instant(value) if name.endswith(("_at", "_until")) else value
-        for name, value in facts["installation"].items()
-    }
-    shown = {name: value for name, value in facts.items() if name != "installation"}
-    return shown | {
-        "at": _instant(facts["at"]),
-        "queues": queues,
-        "workers": workers,
-        "paused_all": pause,
-        "counted_to": FRAME_COUNT_MAX,
-    }
+def _read_instants(value: Any, name: str = "") -> Any:
+    """Return JSON of the database with its instants read: they are printed as elsewhere."""
+    match value:
+        case dict():
+            return {key: _read_instants(one, key) for key, one in value.items()}
+        case list():
+            return [_read_instants(one) for one in value]
+        case str() if INSTANT.fullmatch(name):
+            return datetime.fromisoformat(value)
+    return value
 
 
-def _instant(text: str | None) -> datetime | None:
-    return None if text is None else datetime.fromisoformat(text)
+class Watch:
+    """Reads the database for frames. While it is unavailable, a frame shows the last facts."""
 
-
-class Watch(threading.Thread):
-    """Reads the database periodically, in a thread of its own.
-
-    An unavailable database must not keep the screen from reacting to a key.
-    """
-
-    def __init__(self, database: Database, every_s: float) -> None:
-        super().__init__(name="rota-top", daemon=True)
-        self.turn = 0
-        """Number of refreshes so far. Written by this thread, read by the screen."""
-        self._database = database
-        self._every_s = every_s
-        self.facts: dict[str, Any] | None = None
+    def __init__(self, database: Database) -> None:
+        self.facts: dict[str, Any] = {}
         """The result of the last query."""
+        self._database = database
         self._stale_why: str | None = None
         self._rates = Rates()
         self._rate = 0.0
-        self._over = threading.Event()
-        self._opened: Any = None
+        self._opened = ExitStack()
         self._probe: Probe | None = None
-
-    def run(self) -> None:
-        while not self._over.wait(self._every_s):
-            try:
-                self.read()
-            except (RotaError, QueryFailed) as error:
-                self._stale_why = one_line(
-                    f"stale, trying again every {self._every_s:g} s: {error}", 300
-                )
-                self._disconnect()
-            self.turn += 1
-        self._disconnect()
 
     def read(self) -> None:
         """Read the facts of a frame. Raises DatabaseUnavailable, SchemaError."""
         if self._probe is None:
-            self._opened = open_any_probe(self._database)
-            self._probe, _ = self._opened.__enter__()
+            self._probe, _ = self._opened.enter_context(open_any_probe(self._database))
         try:
-            facts = self._probe.facts("top", LIMITS)
+            self.facts = self._probe.facts("top", LIMITS)
         except QueryForbidden as error:
             raise SchemaError(str(error)) from None
         except QueryFailed as error:
             raise DatabaseUnavailable(str(error)) from None
-        self.facts, self._rate, self._stale_why = facts, self._rates.see(facts["workers"]), None
+        self._rate, self._stale_why = self._rates.see(self.facts["workers"]), None
 
-    def frame(self, width: int, height: int) -> list[Text]:
-        assert self.facts is not None
+    def read_again(self, every_s: float) -> None:
+        """Read the facts of the next frame, or note why they are stale."""
+        try:
+            self.read()
+        except RotaError as error:
+            self._stale_why = one_line(f"stale, trying again every {every_s:g} s: {error}", 300)
+            self.close()
+
+    def make_frame(self, width: int, height: int) -> list[Text]:
         return frame(self.facts, self._rate, width=width, height=height, stale_why=self._stale_why)
 
     def close(self) -> None:
-        """End the thread. Waits at most `LEAVE_S` for a database that does not answer."""
-        self._over.set()
-        if self.is_alive():
-            self.join(LEAVE_S)
-        else:
-            self._disconnect()
-
-    def _disconnect(self) -> None:
-        opened, self._opened, self._probe = self._opened, None, None
-        if opened is not None:
-            with suppress(RotaError):  # the connection is already closed
-                opened.__exit__(None, None, None)
+        self._probe = None
+        with suppress(RotaError):  # the connection is already closed
+            self._opened.close()
 
 
-def _show(watch: Watch) -> None:
+def _show(watch: Watch, every_s: float) -> None:
     out = console()
-    shown: tuple[int, int, int] | None = None
+    shown: tuple[int, int] | None = None
+    read_at = time.monotonic()
     with _keys() as read_key, Live(console=out, screen=True, auto_refresh=False) as live:
         while True:
-            width, height = out.size
-            if shown != (watch.turn, width, height):
-                shown = (watch.turn, width, height)
-                live.update(Group(*watch.frame(width, height)), refresh=True)
+            if shown != out.size:
+                shown = out.size
+                live.update(Group(*watch.make_frame(*shown)), refresh=True)
             if read_key() in ("q", "Q", "\x03"):
                 return
+            if time.monotonic() >= read_at + every_s:
+                watch.read_again(every_s)
+                read_at, shown = time.monotonic(), None
 
 
 @contextmanager

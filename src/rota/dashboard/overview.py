@@ -56,9 +56,8 @@ def list_queues(top: dict[str, Any]) -> list[dict[str, Any]]:
         queue = queues[one["queue"]]
         queue["due"] += one["due"]
         queue["later"] += one["later"]
-        queue["is_more"] |= max(one["due"], one["later"]) >= TOP_LIMITS["counted"]
-        if one["due"]:
-            queue["waiting_s"] = max(queue["waiting_s"], one["waiting_s"])
+        queue["is_more"] |= max(one["due"], one["later"]) >= top["counted_to"]
+        queue["waiting_s"] = max(queue["waiting_s"], one["oldest_due_s"] or 0)
     for name, jobs in top["running_by_queue"].items():
         queues[name]["running"] = jobs
     for name in top["paused"]:

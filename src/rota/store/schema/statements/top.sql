@@ -2,12 +2,12 @@
 -- Parameters: queues int (most pairs of queue and priority);
 --   counted int (most jobs to count of each); held int (most running jobs to count);
 --   batches int (most batches); listed int (most rows of each other kind)
--- Rows: facts text (JSON: at; queues: queue, priority, due, later, oldest_at, waiting_s; paused:
---   names; installation: as of doctor_queues; running: id, job_type, worker, ran_s, done, total,
---   note; running_count: of all; running_by_queue: of each; workers: name, release, running, slots,
---   silent_s, quiet_s [since last_seen], up_s, heartbeat_at, heartbeat_epoch_s [seconds since
---   1970], stopped, is_alive, state [of worker_state], succeeded, failed, dead, of which the last
---   three are NULL for a worker in another language; waits: as of waits_now; batches: id, total,
+-- Rows: facts text (JSON: at; counted_to; queues: queue, priority, due, later, oldest_due,
+--   oldest_due_s; paused: names; paused_all: as of installation_paused; running: id, job_type,
+--   worker, ran_s, done, total, note; running_count: of all; running_by_queue: of each; workers:
+--   name, release, running, slots, silent_s, quiet_s [since last_seen], up_s, heartbeat_at,
+--   stopped, is_alive, state [of worker_state], succeeded, failed, dead, of which the last three
+--   are NULL for a worker in another language; waits: as of waits_now; batches: id, total,
 --   succeeded, dead, cancelled, made_s, of those that have not ended; errors: job, job_type,
 --   attempt, outcome, error_type, message, ago_s; dead)
 -- Locks: none; indexes job_ready, job_lease, job_dead, job_waits, job_put_off, attempt_finished,
@@ -20,6 +20,7 @@ with held as materialized (
 )
 select json_build_object(
   'at', :schema.clock(),
+  'counted_to', :counted::int,
   'queues', (
     select coalesce(json_agg(q), '[]')
     from (
@@ -28,8 +29,10 @@ select json_build_object(
         c.priority,
         c.due,
         c.later,
-        c.oldest_at,
-        extract(epoch from :schema.clock() - c.oldest_at)::float8 as waiting_s
+        case when c.due > 0 then c.oldest_at end as oldest_due,
+        case
+          when c.due > 0 then extract(epoch from :schema.clock() - c.oldest_at)::float8
+        end as oldest_due_s
       from :schema.ready_counts(:queues::int, :counted::int) c
     ) q
   ),
@@ -38,7 +41,7 @@ select json_build_object(
     from :schema.queue q
     where :schema.is_in_force(q.paused_at, q.paused_until)
   ),
-  'installation', :schema.installation_paused(),
+  'paused_all', :schema.installation_paused(),
   'running', (
     select coalesce(json_agg(j), '[]')
     from (
@@ -73,8 +76,6 @@ select json_build_object(
         )::float8 as quiet_s,
         extract(epoch from :schema.clock() - w.started_at)::float8 as up_s,
         :schema.last_seen(w.heartbeat_at, w.stopped_at) as heartbeat_at,
-        extract(epoch from :schema.last_seen(w.heartbeat_at, w.stopped_at))::float8
-          as heartbeat_epoch_s,
         w.stopped_at is not null as stopped,
         :schema.is_alive(w.heartbeat_at, w.stopped_at) as is_alive,
         :schema.worker_state(w.heartbeat_at, w.stopped_at) as state,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from inspect import Parameter
 from typing import Annotated, Any, get_args
 
@@ -57,6 +57,12 @@ def find_flags(parameters: Iterable[Parameter]) -> dict[str, str]:
     if "key" in found:
         found["idempotency_key"] = found["key"]  # so the database calls it
     return found
+
+
+def list_flags(bundle: Any) -> list[str]:
+    """Return the flags of the options of a bundle that are given."""
+    given = [name for name, value in asdict(bundle).items() if value not in (None, False)]
+    return [_make_flag(name) for name in given]
 
 
 def name_flags(message: str, flags: Mapping[str, str]) -> str:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import threading
 import traceback
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -16,7 +15,7 @@ import typer
 
 from rota.app import App
 from rota.cli.flags import argument, flag
-from rota.cli.output import cell, print_json
+from rota.cli.output import cell, print_json, print_text
 from rota.cli.target import AppOption, JsonOption, need_app
 from rota.client.base import check_by
 from rota.declare.config import WorkerConfig
@@ -107,12 +106,9 @@ def _run_worker(
         spec = app._make_spec(WorkerConfig(slots=1, grace_s=GRACE_S, asks_limits=False))
         worker = Worker(app._database, spec, app._bus, hand=hand)
         running.append((asyncio.get_running_loop(), worker))
-        try:
-            with handle_signals(worker, signals=True):
-                await app._database.arun(migrate.check(app.schema, app._declarations.packages))
-                await worker.run()
-        finally:
-            here.close()
+        with handle_signals(worker, signals=True):
+            await app._database.arun(migrate.check(app.schema, app._declarations.packages))
+            await worker.run()
 
     if is_async:
         run_alone("run", work(), app.aclose)
@@ -128,27 +124,18 @@ def _serve(
     running: list[tuple[asyncio.AbstractEventLoop, Worker]],
 ) -> None:
     """Let the worker run in a thread, and serve its call in this one."""
-    failures: list[BaseException] = []
-
-    def run_worker() -> None:
-        try:
-            run_alone("run", work(), app.aclose)
-        except BaseException as error:  # noqa: BLE001 - it is raised in the main thread
-            failures.append(error)
-        finally:
-            here.close()
-
-    thread = threading.Thread(target=run_worker, name="rota-worker")
-    thread.start()
-    with _interrupt_on(signal.SIGTERM, signal.SIGHUP):
+    with (
+        _interrupt_on(signal.SIGTERM, signal.SIGHUP),
+        ThreadPoolExecutor(1, thread_name_prefix="rota-worker") as threads,
+    ):
+        ended = threads.submit(run_alone, "run", work(), app.aclose)
+        ended.add_done_callback(lambda _: here.close())
         try:
             here.serve()
         except KeyboardInterrupt:  # while no handler ran
             for loop, worker in running:
                 loop.call_soon_threadsafe(worker.stop_now)
-        thread.join()
-    if failures:
-        raise failures[0]
+    ended.result()  # raises what ended the worker
 
 
 @contextmanager
@@ -167,13 +154,13 @@ def _print(job: Job, end: End, error: BaseException | None, after: Job) -> None:
     what = f"job {job.id} {job.job_type}"
     if error is not None and not isinstance(error, Outcome | KeyboardInterrupt):
         typer.echo(scrub("".join(traceback.format_exception(error))), err=True, nl=False)
-    typer.echo(cell(f"{what}: {_say(end, error)}").plain)
+    print_text(f"{what}: {_say(end, error)}")
     if after.id != job.id:
-        typer.echo(cell(f"{what} is dead, as before; copy {after.id} is {after.status}").plain)
+        print_text(f"{what} is dead, as before; copy {after.id} is {after.status}")
     elif after.status in (Status.QUEUED, Status.FAILED):
-        typer.echo(cell(f"{what} is {after.status}, due at {_show(after.run_at)}").plain)
+        print_text(f"{what} is {after.status}, due at {cell(after.run_at).plain}")
     else:
-        typer.echo(cell(f"{what} is {after.status}").plain)
+        print_text(f"{what} is {after.status}")
 
 
 def _say(end: End, error: BaseException | None) -> str:
@@ -191,10 +178,6 @@ def _say(end: End, error: BaseException | None) -> str:
     if isinstance(end, Outcome):  # the handler's, or that of a request to stop
         return f"its outcome is {type(end).__name__}" + (scrub(f": {end}") if str(end) else "")
     return scrub(f"its handler raised {type(error).__name__}: {error}")
-
-
-def _show(at: datetime) -> str:
-    return at.astimezone().isoformat(sep=" ", timespec="seconds")
 
 
 def _describe(end: End, error: BaseException | None, after: Job) -> dict[str, Any]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import asdict, dataclass
 from datetime import timedelta
+from typing import Any
 
 import typer
 
 from rota.app import App, Synced
-from rota.cli.flags import flag, option
+from rota.cli.flags import flag, list_flags, option
 from rota.cli.output import print_json
 from rota.cli.target import AppOption, JsonOption, Place, connect, need_app
 from rota.errors import UsageError
@@ -22,43 +24,56 @@ NAMES_MAX = 8
 """Beyond this many, functions are counted and not named."""
 
 
-def migrate(
-    place: Place,
+def _keep(what: str, help: str, initially: str) -> Any:
+    text = f"{help}. Unchanged if omitted; initially {initially}."
+    return option(f"--keep-{what} DURATION", text)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What `rota migrate` may set in the database."""
+
     payload_bytes_max: int | None = option(
         "--payload-bytes-max BYTES",
         "Maximum size of a payload. Unchanged if omitted; initially 65,536.",
-    ),
-    keep_history: str | None = option(
-        "--keep-history DURATION",
-        "How long finished jobs are kept. Unchanged if omitted; initially 14d.",
-    ),
-    keep_attempts: str | None = option(
-        "--keep-attempts DURATION",
-        "How long failed attempts are kept. Unchanged if omitted; initially 90d.",
-    ),
-    keep_dead: str | None = option(
-        "--keep-dead DURATION",
-        "Time after which unresolved dead jobs are archived. Unchanged if omitted; initially 90d.",
-    ),
-    keep_actions: str | None = option(
-        "--keep-actions DURATION",
-        "How long the action log is kept. Unchanged if omitted; initially 90d.",
-    ),
-    keep_figures: str | None = option(
-        "--keep-figures DURATION",
-        "How long hourly statistics are kept. Unchanged if omitted; initially 400d.",
-    ),
-    keep_effects: str | None = option(
-        "--keep-effects DURATION",
-        "How long effects and steps are kept after they are done. Unchanged if omitted; "
-        "initially 90d.",
-    ),
+    )
+    keep_history: str | None = _keep("history", "How long finished jobs are kept", "14d")
+    keep_attempts: str | None = _keep("attempts", "How long failed attempts are kept", "90d")
+    keep_dead: str | None = _keep(
+        "dead", "Time after which unresolved dead jobs are archived", "90d"
+    )
+    keep_actions: str | None = _keep("actions", "How long the action log is kept", "90d")
+    keep_figures: str | None = _keep("figures", "How long hourly statistics are kept", "400d")
+    keep_effects: str | None = _keep(
+        "effects", "How long effects and steps are kept after they are done", "90d"
+    )
     archive: str | None = option(
         "--archive SCHEMA",
         "Move expired days of history and attempts to this schema instead of dropping "
         "them. Unchanged if omitted; initially they are dropped.",
-    ),
-    no_archive: bool = flag("--no-archive", "Drop expired days again. The archive stays."),
+    )
+    no_archive: bool = flag("--no-archive", "Drop expired days again. The archive stays.")
+
+    def read(self) -> dict[str, Any]:
+        """Return them as the migration takes them. Raises UsageError."""
+        if self.archive is not None and self.no_archive:
+            raise UsageError("give --archive or --no-archive, not both")
+        if self.archive == "":
+            raise UsageError(
+                "--archive needs the name of a schema; --no-archive drops expired days"
+            )
+        keep = {
+            name.removeprefix("keep_"): timedelta(seconds=seconds(text, name=name, least=DAY_S))
+            for name, text in asdict(self).items()
+            if name.startswith("keep_") and text is not None
+        }
+        archive = "" if self.no_archive else self.archive
+        return {"payload_bytes_max": self.payload_bytes_max, "keep": keep, "archive": archive}
+
+
+def migrate(
+    place: Place,
+    changes: Changes,
     sql: bool = flag("--sql", "Print the schema as SQL. Change nothing."),
     after: int = option(
         "--after NUMBER",
@@ -75,23 +90,13 @@ def migrate(
 
     If there is an App, then declare its job types, limits and schedules, as `rota sync` does.
     """
-    keep = _periods(
-        history=keep_history,
-        attempts=keep_attempts,
-        dead=keep_dead,
-        actions=keep_actions,
-        figures=keep_figures,
-        effects=keep_effects,
-    )
-    changes = ["--payload-bytes-max"] if payload_bytes_max is not None else []
-    changes += [f"--keep-{what}" for what in keep]
-    changes += ["--archive"] if archive is not None else []
-    changes += ["--no-archive"] if no_archive else []
-    if archive is not None and no_archive:
-        raise UsageError("give --archive or --no-archive, not both")
-    if archive == "":
-        raise UsageError("--archive needs the name of a schema; --no-archive drops expired days")
-    _refuse_conflicts(changes, after, sql=sql, check=check)
+    changed = changes.read()
+    if (sql or check) and (given := list_flags(changes)):
+        raise UsageError(f"{given[0]} changes the database; --sql and --check do not")
+    if after and not sql:
+        raise UsageError("--after needs --sql")
+    if sql and check:
+        raise UsageError("give --sql or --check, not both")
     if sql:
         name = place.find_schema()
         text = migrations.as_sql(name, after, place.find_packages())
@@ -108,9 +113,7 @@ def migrate(
             database.url,
             database.schema,
             () if owner is None else owner._declarations.packages,
-            payload_bytes_max=payload_bytes_max,
-            keep=keep,
-            archive="" if no_archive else archive,
+            **changed,
         )
         synced = _sync(owner, database) if owner is not None and declares else None
         _say(database.schema, did, synced, as_json=as_json)
@@ -119,24 +122,6 @@ def migrate(
 def _sync(app: App, database: Database) -> Synced:
     with translate_refusals(), closing(database):
         return app._sync(database)
-
-
-def _refuse_conflicts(changes: list[str], after: int, *, sql: bool, check: bool) -> None:
-    """Raise UsageError for options that exclude or need each other."""
-    if (sql or check) and changes:
-        raise UsageError(f"{changes[0]} changes the database; --sql and --check do not")
-    if after and not sql:
-        raise UsageError("--after needs --sql")
-    if sql and check:
-        raise UsageError("give --sql or --check, not both")
-
-
-def _periods(**asked: str | None) -> dict[str, timedelta]:
-    return {
-        what: timedelta(seconds=seconds(text, name=f"--keep-{what}", least=DAY_S))
-        for what, text in asked.items()
-        if text is not None
-    }
 
 
 def _say(

@@ -21,6 +21,7 @@ from rota.cli import run
 from rota.cli.crontab import (
     HEALTH_PORT,
     STOP_S,
+    CronOptions,
     CronUnit,
     compose_files,
     kubernetes,
@@ -143,20 +144,26 @@ def test_no_secret_is_printed(
         assert "rota.env" in said.out or "--k8s" in options
 
 
-def a_plan(directory: str = '/srv/50% of the "shop\'s" $HOME\\', **changes: object) -> CronUnit:
-    settings: dict[str, object] = {
-        "app": "shop:app",
-        "directory": Path(directory),
-        "every": 1,
-        "for_": "50s",
-        "env_file": Path(directory) / "rota.env",
-        "log": None,
-        "mailto": "ops@example.com",
-        "user": "shop",
-        "image": "registry.example/shop:7",
-        "variables": {},
-    }
-    return CronUnit(**{**settings, **changes})  # type: ignore[arg-type]
+def a_plan(
+    directory: str = '/srv/50% of the "shop\'s" $HOME\\', every: int = 1, user: str = "shop"
+) -> CronUnit:
+    return CronUnit(
+        app="shop:app",
+        directory=Path(directory),
+        every=every,
+        env_file=Path(directory) / "rota.env",
+        variables={"ROTA_SCHEMA": "jobs2"},
+        asked=CronOptions(
+            worker=not every,
+            every=every,
+            for_="50s",
+            env_file=None,
+            log=None,
+            mailto="ops@example.com",
+            user=user,
+            image="registry.example/shop:7",
+        ),
+    )
 
 
 @pytest.mark.skipif(
@@ -167,14 +174,7 @@ def a_plan(directory: str = '/srv/50% of the "shop\'s" $HOME\\', **changes: obje
 @pytest.mark.parametrize("every", [0, 5, 60])
 def test_systemd_takes_the_units(tmp_path: Path, every: int) -> None:
     (tmp_path / "50% of the shop's").mkdir()
-    files = systemd_units(
-        a_plan(
-            str(tmp_path / "50% of the shop's"),
-            every=every,
-            user="root",
-            variables={"ROTA_SCHEMA": "jobs2"},
-        )
-    )
+    files = systemd_units(a_plan(str(tmp_path / "50% of the shop's"), every, user="root"))
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     verified = subprocess.run(
@@ -193,8 +193,7 @@ def test_systemd_takes_the_units(tmp_path: Path, every: int) -> None:
 
 @rule("M80", "M81")
 def test_a_cron_job_s_runs_may_overlap_and_a_deployment_has_probes_and_migrates_before() -> None:
-    variables = {"ROTA_SCHEMA": "jobs2"}
-    [text] = kubernetes(a_plan(every=5, variables=variables)).values()
+    [text] = kubernetes(a_plan(every=5)).values()
     spec = yaml.safe_load(text)["spec"]
     assert (spec["schedule"], spec["concurrencyPolicy"]) == ("*/5 * * * *", "Allow")
     once = spec["jobTemplate"]["spec"]
@@ -207,7 +206,7 @@ def test_a_cron_job_s_runs_may_overlap_and_a_deployment_has_probes_and_migrates_
     secret = container["env"][2]["valueFrom"]["secretKeyRef"]
     assert secret == {"name": "rota", "key": "ROTA_DATABASE_URL"}
 
-    files = kubernetes(a_plan(every=0, variables=variables))
+    files = kubernetes(a_plan(every=0))
     job, worker = (yaml.safe_load(text) for text in files.values())
     assert list(files) == ["rota-migrate.yaml", "rota-worker.yaml"]
     assert (job["kind"], worker["kind"]) == ("Job", "Deployment")
@@ -247,7 +246,7 @@ def test_a_compose_file_migrates_before_its_worker_starts_and_gives_it_time_to_s
     tmp_path: Path,
 ) -> None:
     (tmp_path / "requirements.txt").touch()
-    files = compose_files(a_plan(str(tmp_path), every=0, variables={"ROTA_SCHEMA": "jobs2"}))
+    files = compose_files(a_plan(str(tmp_path), every=0))
     services = yaml.safe_load(files["compose.yaml"])["services"]
     assert services["migrate"]["command"] == ["rota", "migrate", "--app", "shop:app"]
     worker = services["worker"]

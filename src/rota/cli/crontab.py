@@ -15,28 +15,27 @@ from pathlib import Path
 import typer
 
 from rota.cli.crontab_import import convert_crontab, find_zone
-from rota.cli.flags import flag, option
+from rota.cli.flags import flag, list_flags, option
 from rota.cli.output import print_json, read_template
 from rota.cli.target import AppOption, JsonOption, need_app, need_reference
 from rota.errors import UsageError
 from rota.model.units import seconds
 from rota.store.statements import check_schema
 
-EVERY_MINUTES = (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60)
-"""Divisors of an hour: the steps of cron begin again with each hour."""
 SPARE_S = 10
 """A run stops claiming this many seconds before the next run begins. The default of --for."""
 STOP_S = 50
 """Seconds to stop: the grace period and 20 more, as docs/operate/graceful-shutdown.md says."""
 HEALTH_PORT = 8080
-OPTIONS = {
-    "crontab": {"--env-file", "--log", "--mailto", "--user"},
-    "--systemd": {"--env-file", "--user", "--worker"},
-    "--k8s": {"--image", "--worker"},
-    "--compose": set(),
-    "--import": set(),
+APPLIES_TO = {
+    "--worker": ("--systemd", "--k8s"),
+    "--env-file": ("", "--systemd"),
+    "--log": ("",),
+    "--mailto": ("",),
+    "--user": ("", "--systemd"),
+    "--image": ("--k8s",),
 }
-"""Options that apply, by what is printed."""
+"""Options of some files only, and the options that print these; none prints a crontab."""
 PLAIN_WORD = re.compile(r"[\w/.:-]+")
 """A word of ExecStart that needs no quotes."""
 DEADLINE_S = 3600
@@ -46,28 +45,58 @@ FIELD = re.compile(r"(?m)^( *)\{\{(\w+)\}\}\n|\{\{(\w+)\}\}")
 
 
 @dataclass(frozen=True, slots=True)
+class CronOptions:
+    """How often a drain starts, or that a worker keeps running, and in whose name."""
+
+    worker: bool = flag(
+        "--worker",
+        "With --systemd: a service that keeps running. With --k8s: a Deployment, and a "
+        "Job that migrates.",
+    )
+    every: int = option(
+        "--every MINUTES", "Interval between runs; must divide an hour evenly.", default=1
+    )
+    for_: str | None = option(
+        "--for DURATION", "A run stops claiming jobs after this time. Default: --every less 10 s."
+    )
+    env_file: Path | None = option(
+        "--env-file",
+        "File that sets ROTA_DATABASE_URL. Default: rota.env in the project if that "
+        "variable is set now, otherwise none.",
+    )
+    log: Path | None = option("--log", "cron: file to which output is appended. Default: syslog.")
+    mailto: str | None = option(
+        "--mailto ADDRESS",
+        "cron: address to which it mails that a run failed. Default: cron's own setting.",
+    )
+    user: str | None = option(
+        "--user",
+        "User to run as. cron: print a file for /etc/cron.d. systemd: the current user by default.",
+    )
+    image: str | None = option(
+        "--image", "Kubernetes: image that contains your project. Default: YOUR-IMAGE."
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class CronUnit:
-    """What to start: where, how often, and as which user."""
+    """What to start, where and how often."""
 
     app: str
     directory: Path
     every: int
     """Minutes between drains; 0: a worker that keeps running."""
-    for_: str
     env_file: Path | None
     """The file that sets ROTA_DATABASE_URL."""
-    log: Path | None
-    mailto: str | None
-    user: str | None
-    image: str
     variables: dict[str, str]
     """What is set for the process that prints the files, and has to be for a drain."""
+    asked: CronOptions
 
     @property
     def work(self) -> list[str]:
         """The command's arguments."""
-        drain = ["--drain", "--for", self.for_] if self.every else []
-        return ["work", "--app", self.app, *drain]
+        drain = ["--drain", "--for", self.asked.for_ or f"{self.every * 60 - SPARE_S}s"]
+        return ["work", "--app", self.app, *(drain if self.every else [])]
 
     @property
     def command(self) -> list[str]:
@@ -85,34 +114,8 @@ def crontab(
     systemd: bool = flag("--systemd", "Print a systemd service and its timer."),
     k8s: bool = flag("--k8s", "Print a Kubernetes CronJob."),
     compose: bool = flag("--compose", "Print a Dockerfile and a compose file, with a worker."),
-    worker: bool = flag(
-        "--worker",
-        "With --systemd: a service that keeps running. With --k8s: a Deployment, and a "
-        "Job that migrates.",
-    ),
-    every: int = option(
-        "--every MINUTES", "Interval between runs; must divide an hour evenly.", default=1
-    ),
-    for_: str | None = option(
-        "--for DURATION", "A run stops claiming jobs after this time. Default: --every less 10 s."
-    ),
-    env_file: Path | None = option(
-        "--env-file",
-        "File that sets ROTA_DATABASE_URL. Default: rota.env in the project if that "
-        "variable is set now, otherwise none.",
-    ),
-    log: Path | None = option("--log", "cron: file to which output is appended. Default: syslog."),
-    mailto: str | None = option(
-        "--mailto ADDRESS",
-        "cron: address to which it mails that a run failed. Default: cron's own setting.",
-    ),
-    user: str | None = option(
-        "--user",
-        "User to run as. cron: print a file for /etc/cron.d. systemd: the current user by default.",
-    ),
-    image: str | None = option(
-        "--image", "Kubernetes: image that contains your project. Default: YOUR-IMAGE."
-    ),
+    *,
+    asked: CronOptions,
     import_: str | None = option(
         "--import FILE",
         "Print Python that declares the commands of this crontab. -: standard input.",
@@ -128,47 +131,26 @@ def crontab(
     declares the commands of a crontab. Installs nothing, and prints no secrets but those of FILE.
     """
     ways = {"--systemd": systemd, "--k8s": k8s, "--compose": compose, "--import": bool(import_)}
-    chosen = [way for way, is_given in ways.items() if is_given] or ["crontab"]
+    chosen = [way for way, is_given in ways.items() if is_given]
     if len(chosen) > 1:
         raise UsageError(f"give {' or '.join(chosen)}, not both")
-    _refuse_options_of_another_way(
-        chosen[0],
-        {
-            "--worker": worker or None,
-            "--env-file": env_file,
-            "--log": log,
-            "--mailto": mailto,
-            "--user": user,
-            "--image": image,
-        },
-    )
+    way = "".join(chosen)
+    _refuse_unfit(way, asked)
     if import_:
         _print({"commands.py": _convert(import_)}, out, as_json=as_json)
         return
-    if worker or compose:
-        if every != 1 or for_ is not None:
-            raise UsageError(
-                "--every and --for are for drains, not for a worker that keeps running"
-            )
-        every = 0
-    else:
-        _check_pace(every, for_)
     need_app(app)
     directory, reference = need_reference(app)
     unit = CronUnit(
         app=reference,
         directory=directory,
-        every=every,
-        for_=for_ or f"{every * 60 - SPARE_S}s",
-        env_file=_absolute(env_file or _default_env_file(directory)),
-        log=_absolute(log),
-        mailto=mailto,
-        user=user,
-        image=image or "YOUR-IMAGE",
+        every=0 if asked.worker or compose else asked.every,
+        env_file=_absolute(asked.env_file or _default_env_file(directory)),
         variables=_find_variables(reference),
+        asked=asked,
     )
     _refuse_what_a_line_cannot_hold(unit)
-    _print(PRINTERS[chosen[0]](unit), out, as_json=as_json)
+    _print(PRINTERS[way](unit), out, as_json=as_json)
 
 
 def _print(files: dict[str, str], out: Path | None, *, as_json: bool) -> None:
@@ -211,22 +193,25 @@ def crontab_file(unit: CronUnit) -> dict[str, str]:
         steps.append(f"set -a && . {shlex.quote(str(unit.env_file))}")
     variables = [f"{name}={value}" for name, value in unit.variables.items()]
     command = " ".join([*variables, shlex.join(unit.command)])
+    asked = unit.asked
     # Only the drain's output goes to the log. cron mails the rest: what the steps before it print,
     # and the status of a drain that failed.
     says = 'echo "rota: exit status $?"'
-    if unit.log:
-        log = shlex.quote(str(unit.log))
+    if asked.log:
+        log = shlex.quote(str(_absolute(asked.log)))
         steps.append(f"{command} --log-format plain >> {log} 2>&1 || {{ {says}; false; }}")
     else:
         steps.append(f"{{ {{ {command} 2>&1 || {says} >&3; }} | logger -t rota; }} 3>&1")
     text = fill(
         "crontab",
         minutes=_minutes(unit.every),
-        where="/etc/cron.d/rota" if unit.user else "the crontab of the user to run as (crontab -e)",
+        where="/etc/cron.d/rota"
+        if asked.user
+        else "the crontab of the user to run as (crontab -e)",
         about_url=_about_url(unit),
-        mailto=f'MAILTO="{unit.mailto}"' if unit.mailto else "# MAILTO=you@example.com",
+        mailto=f'MAILTO="{asked.mailto}"' if asked.mailto else "# MAILTO=you@example.com",
         times=unit.times,
-        user=f" {unit.user} " if unit.user else " ",
+        user=f" {asked.user} " if asked.user else " ",
         line=" && ".join(steps).replace("%", r"\%"),  # cron reads a bare % as the end of the line
     )
     return {"crontab": text}
@@ -239,7 +224,7 @@ def systemd_units(unit: CronUnit) -> dict[str, str]:
     service = fill(
         "drain.service" if unit.every else "worker.service",
         about_url=_about_url(unit),
-        user=_specifiers(unit.user or getpass.getuser()),
+        user=_specifiers(unit.asked.user or getpass.getuser()),
         directory=_specifiers(str(unit.directory)),
         environment=[*env_file, *variables],
         command=" ".join(map(_systemd_word, unit.command)),
@@ -278,7 +263,7 @@ def _container(unit: CronUnit, arguments: list[str]) -> list[str]:
         for line in (f"- name: {name}", f"  value: {json.dumps(value)}")
     ]
     command = json.dumps(["rota", *arguments])
-    image = json.dumps(unit.image)
+    image = json.dumps(unit.asked.image or "YOUR-IMAGE")
     return fill("container.yaml", image=image, command=command, variables=variables).splitlines()
 
 
@@ -303,7 +288,7 @@ def compose_files(unit: CronUnit) -> dict[str, str]:
 
 
 PRINTERS = {
-    "crontab": crontab_file,
+    "": crontab_file,
     "--systemd": systemd_units,
     "--k8s": kubernetes,
     "--compose": compose_files,
@@ -343,35 +328,31 @@ def _default_env_file(directory: Path) -> Path | None:
     return directory / "rota.env" if os.environ.get("ROTA_DATABASE_URL") else None
 
 
-def _check_pace(every: int, for_: str | None) -> None:
-    if every not in EVERY_MINUTES:
-        raise UsageError(
-            f"--every must divide an hour evenly: {', '.join(map(str, EVERY_MINUTES))}; not {every}"
-        )
-    if for_ is not None:
-        seconds(for_, name="--for")
-
-
-def _refuse_options_of_another_way(way: str, given: dict[str, object]) -> None:
-    for name, value in given.items():
-        if value is not None and name not in OPTIONS[way]:
-            instead = " or ".join(
-                f"`rota crontab{'' if other == 'crontab' else ' ' + other}`"
-                for other, own in OPTIONS.items()
-                if name in own
-            )
+def _refuse_unfit(way: str, asked: CronOptions) -> None:
+    """Raise UsageError for options that do not apply to what is printed, or to each other."""
+    for name in list_flags(asked):
+        if way not in APPLIES_TO.get(name, (way,)):
+            instead = " or ".join(f"`{f'rota crontab {one}'.strip()}`" for one in APPLIES_TO[name])
             raise UsageError(f"{name} does not apply here: it is for {instead}")
+    if (asked.worker or way == "--compose") and (asked.every, asked.for_) != (1, None):
+        raise UsageError("--every and --for are for drains, not for a worker that keeps running")
+    if not 1 <= asked.every <= 60 or 60 % asked.every:
+        fits = ", ".join(str(one) for one in range(1, 61) if 60 % one == 0)
+        raise UsageError(f"--every must divide an hour evenly: {fits}; not {asked.every}")
+    if asked.for_ is not None:
+        seconds(asked.for_, name="--for")
 
 
 def _refuse_what_a_line_cannot_hold(unit: CronUnit) -> None:
-    for text in (*astuple(unit), sys.executable):
-        if text is not None and not str(text).isprintable():
-            raise UsageError(
-                f"{str(text)!r} contains characters that a line of such a file cannot hold"
-            )
-    for name, word in (("--user", unit.user), ("--mailto", unit.mailto), ("--image", unit.image)):
+    asked = unit.asked
+    texts = (unit.app, unit.directory, unit.env_file, *astuple(asked), sys.executable)
+    for text in map(str, texts):
+        if not text.isprintable():
+            raise UsageError(f"{text!r} contains characters that a line of such a file cannot hold")
+    for name in ("user", "mailto", "image"):
+        word = getattr(asked, name)
         if word is not None and (not word or set(word) & set(" '\"\\%")):
-            raise UsageError(f"{name} takes one word without quotes, not {word!r}")
+            raise UsageError(f"--{name} takes one word without quotes, not {word!r}")
 
 
 def _find_variables(reference: str) -> dict[str, str]:

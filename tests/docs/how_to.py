@@ -306,19 +306,26 @@ def send_mail(reader: Reader) -> None:
     reader.names["mail"] = mail
 
 
-@follows("fastapi.md", is_nightly=True)
-def make_two_sites(reader: Reader) -> None:
-    reader.follow_to("## With asyncpg")
+@follows("web-frameworks.md", is_nightly=True)
+def make_sites(reader: Reader) -> None:
+    reader.follow_to("## Starlette")
     reader.stop()
-    reader.ask("drop table app_user; truncate rota.job, rota.job_history")
-    reader.ask("select setval('rota.job_id_seq', 1, false)")
-    for folder in ("shop", "tests"):
-        shutil.rmtree(reader.place / folder)
-
-
-@follows("flask.md", "starlette.md", is_nightly=True)
-def make_a_site(reader: Reader) -> None:
+    forget_sign_ups(reader)
+    (reader.place / "tests/test_plain.py").unlink()
+    for title in ("## FastAPI with asyncpg", "## Flask"):
+        reader.follow_to(title)
+        reader.stop()
+        forget_sign_ups(reader)
+        reader.ask("drop table app_user")
+        for folder in ("shop", "tests"):
+            shutil.rmtree(reader.place / folder)
     reader.follow_rest()
+
+
+def forget_sign_ups(reader: Reader) -> None:
+    """Let the next site of the page begin with no users, and with job 1."""
+    reader.ask("truncate app_user, rota.job, rota.job_history")
+    reader.ask("select setval('rota.job_id_seq', 1, false)")
 
 
 @follows("find-and-resend-mail.md")

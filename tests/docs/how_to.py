@@ -156,17 +156,6 @@ def call_with_many(reader: Reader) -> None:
     assert sorted(ended) == ["failed", "succeeded", "succeeded", "succeeded"]
 
 
-@follows("dask.md", is_nightly=True)
-def compute_on_a_cluster(reader: Reader) -> None:
-    if sys.platform != "linux" or find_spec("distributed") is None:
-        pytest.skip("NOT TRIED: the page of Dask; pip install 'rota[dask]', on Linux")
-    (reader.place / "hosts").mkdir()
-    with run_cluster(reader.place / "hosts", str(reader.place)) as scheduler:
-        reader.ports["8786"] = scheduler.rpartition(":")[2]
-        reader.follow_rest()
-    assert reader.app.get(1).result == sum(n * n for n in range(40_000))
-
-
 @follows("database-url.md")
 def read_a_secret(reader: Reader) -> None:
     reader.names["read_secret"] = lambda name: {"database-url": reader.url}[name]
@@ -388,14 +377,19 @@ def report_progress(reader: Reader) -> None:
     assert reader.printed.startswith("40 of 40 pages, at 20")
 
 
-@follows("ray.md", is_nightly=True)
-def drive_a_cluster(reader: Reader) -> None:
-    if sys.platform != "linux" or find_spec("ray") is None:
-        pytest.skip("NOT TRIED: the page of Ray; pip install ray, on Linux")
+@follows("clusters.md", is_nightly=True)
+def compute_on_clusters(reader: Reader) -> None:
+    if sys.platform != "linux" or find_spec("distributed") is None or find_spec("ray") is None:
+        pytest.skip("NOT TRIED: the page of clusters; pip install 'rota[dask]' ray, on Linux")
+    (reader.place / "hosts").mkdir()
+    with run_cluster(reader.place / "hosts", str(reader.place)) as scheduler:
+        reader.ports["8786"] = scheduler.rpartition(":")[2]
+        reader.follow_to("## Ray")
+    assert reader.app.get(1).result == sum(n * n for n in range(40_000))
     with run_ray(str(reader.place)) as reader.ports["6379"]:
         reader.environment |= LOOPBACK
         reader.follow_rest()
-    job = reader.app.get(1)
+    job = reader.app.get(2)
     assert job.result == sum(n * n for n in range(40_500))
     assert job.progress is not None and job.progress.done == 41
 

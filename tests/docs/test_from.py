@@ -18,7 +18,7 @@ from tests.support.wait import eventually
 EXAMPLES = ROOT / "examples" / "from"
 MAILS = ["mail to ada", "mail to bob", "mail to eve"]
 BEFORE: dict[str, tuple[list[str], list[str], list[str]]] = {
-    # from-celery.md
+    # from-celery-and-rq.md
     "celery": (
         [
             "-m celery -A before worker -P solo -Q celery,mail -l warning",
@@ -27,7 +27,7 @@ BEFORE: dict[str, tuple[list[str], list[str], list[str]]] = {
         ["before.py", "-m celery -A before call digest"],
         [*(f"{mail}, attempt" for mail in MAILS), "mail to bob, attempt 2", "sum 14"],
     ),
-    # from-rq.md
+    # from-celery-and-rq.md, too
     "rq": (
         ["-m rq.cli worker mail --with-scheduler"],
         ["-c 'import before; before.main()'"],

@@ -55,6 +55,8 @@ def test_the_index_lists_each_page_and_a_page_has_a_name_of_its_own() -> None:
 
 
 PAGES_OF = {
+    "from-celery": ("from-celery-and-rq.md", "From Celery"),
+    "from-rq": ("from-celery-and-rq.md", "From RQ"),
     "flask": ("web-frameworks.md", "Flask"),
     "starlette": ("web-frameworks.md", "FastAPI", "Starlette"),
 }

@@ -21,7 +21,7 @@ ELSEWHERE = {
     "docs/test_tutorial.py": "2-when-it-fails 3-with-your-data 4-test-it 5-every-night "
     "6-progress-and-cancel 7-harmless-twice 8-deploy 9-three-in-the-morning",
     # They need another library, or several servers.
-    "docs/test_from.py": "from-celery from-rq from-apscheduler from-procrastinate from-cron",
+    "docs/test_from.py": "from-celery-and-rq from-apscheduler from-procrastinate from-cron",
     "system/test_standby.py": "read-replicas",
     # Their blocks are one story of a worker in SQL, or a contract of its own.
     "store/test_shell_worker.py": "sql-worker",

@@ -25,7 +25,7 @@ ELSEWHERE = {
     "system/test_standby.py": "read-replicas",
     # Their blocks are one story of a worker in SQL, or a contract of its own.
     "store/test_shell_worker.py": "sql-worker",
-    "store/test_sql_contract.py": "sql-actions sql-enqueue sql-read tables-and-sql",
+    "store/test_sql_contract.py": "sql-actions sql-enqueue-and-read tables-and-sql",
 }
 """The pages that another test follows."""
 SHOP = """

@@ -56,8 +56,15 @@ def tell_somebody(reader: Reader) -> None:
 
     sent: list[tuple[str, str]] = []
     reader.names["send_mail"] = lambda to, subject, text: sent.append((to, subject))
-    reader.languages["json"] = decode
-    reader.follow_rest()
+
+    def let_cron_type(block: str) -> None:
+        [line] = [line for line in block.splitlines() if line.startswith("*")]
+        checks.append(line.split(maxsplit=5)[5])
+        assert reader.type(checks[0]) == ""
+
+    checks: list[str] = []
+    reader.languages |= {"json": decode, "text": let_cron_type}
+    reader.follow_to("## Dead-man switch")
     reader.ask(
         "insert into rota.job (job_type, status, failed_at) "
         "select 't', 'dead', rota.clock() from generate_series(1, 10)"
@@ -65,6 +72,11 @@ def tell_somebody(reader: Reader) -> None:
     for _ in range(2):  # the first one finds the alert, which enqueues the job
         reader.app.drain()
     assert sent == [("ops@example.com", "critical: dead jobs fires")]
+    assert reader.type(checks[0]).startswith("CRITICAL - dead jobs: 10 jobs died")
+    with serving() as web:
+        reader.left = reader.left.replace("https://hc.example/the-check", web.url)
+        reader.follow_rest()
+        assert len(web.asked) == 1
 
 
 @follows("dashboard.md", is_nightly=True)
@@ -107,14 +119,6 @@ def serve_alone(reader: Reader) -> None:
         reader.type("rota web --read-only")
         assert web.post("/jobs/archive", data=form, headers=here, auth=user).status_code == 403
     assert reader.ask("select by, why from rota.action") == [("ann", "not wanted")]
-
-
-@follows("dead-man-switch.md")
-def ping(reader: Reader) -> None:
-    with serving() as web:
-        reader.left = reader.left.replace("https://hc.example/the-check", web.url)
-        reader.follow_rest()
-        assert len(web.asked) == 1
 
 
 @follows("deploy-heroku.md")
@@ -335,21 +339,6 @@ def try_rights(reader: Reader, urls: dict[str, str]) -> None:
     skipped = [check.name for check, finding in found.findings if finding.level is Level.SKIPPED]
     assert skipped == ["app"]
     assert "idle in transaction" in found["snapshot"].what
-
-
-@follows("rota-check.md")
-def check(reader: Reader) -> None:
-    def let_cron_type(block: str) -> None:
-        [line] = [line for line in block.splitlines() if line.startswith("*")]
-        assert reader.type(line.split(maxsplit=5)[5]) == ""
-        reader.ask(
-            "insert into rota.job (job_type, status, failed_at) values ('t', 'dead', rota.clock())"
-        )
-        reader.app.drain()
-        assert reader.type(line.split(maxsplit=5)[5]).startswith("WARNING - dead jobs: 1 job died")
-
-    reader.languages["text"] = let_cron_type
-    reader.follow_rest()
 
 
 @follows("search-jobs.md", "statistics.md", is_nightly=True)

@@ -30,8 +30,8 @@ KINDS: dict[str, dict[str, Any]] = {
 Connection = psycopg.Connection[TupleRow]
 
 
-def find(pattern: str, page: str) -> list[Any]:
-    return re.findall(pattern, read_page(page), re.MULTILINE)
+def find(pattern: str, page: str, section: str | None = None) -> list[Any]:
+    return re.findall(pattern, read_page(page, section), re.MULTILINE)
 
 
 def ask(connection: Connection, query: str) -> list[Any]:
@@ -58,7 +58,8 @@ def test_the_rules_of_kinds_are_those_that_are_shipped() -> None:
 def test_the_alert_rules_are_what_the_schema_comes_with(connection: Connection) -> None:
     rows = find(
         r"^\| `([\w ]+)` \| `(\w+)` \|.*\| (critical|warning(?:, from \d+ critical)?) \|$",
-        "alert-rules.md",
+        "checks-and-alerts.md",
+        "Alert rules",
     )
     query = "concat(severity, ', from ' || critical_from || ' critical') from rota.alert_rule"
     assert sorted(rows) == ask(connection, f"select name, kind, {query} order by name")
@@ -67,9 +68,8 @@ def test_the_alert_rules_are_what_the_schema_comes_with(connection: Connection) 
         "select attname from pg_attribute where attrelid = 'rota.alert_rule'::regclass "
         "and attnum > 0 and attname not in ('kind', 'due_at')",
     )
-    assert set(find(r"^\| `(\w+)` \| [^|]+\|[^|]*\|$", "alert-rules.md")) == {
-        name for (name,) in columns
-    }
+    shown = find(r"^\| `(\w+)` \| [^|]+\|[^|]*\|$", "checks-and-alerts.md", "Alert rules")
+    assert set(shown) == {name for (name,) in columns}
 
 
 @rule("M13")
@@ -100,7 +100,7 @@ def test_the_settings_of_the_live_table_are_those_of_the_page(connection: Connec
 @rule("M3")
 def test_each_check_of_doctor_has_its_line() -> None:
     checks = [check.name for check in CHECKS]
-    assert find(r"^\| `([a-z-]+)` \|", "doctor-checks.md") == checks
+    assert find(r"^\| `([a-z-]+)` \|", "checks-and-alerts.md", "Checks") == checks
     signs = find(r"^- `([a-z-]+)`: ", "outgrown.md")
     assert signs and set(signs) <= set(checks)
 

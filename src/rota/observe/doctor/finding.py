@@ -131,7 +131,7 @@ def skip(what: str, what_to_do: str = "") -> Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholds:
-    """The values from which a figure becomes a finding: docs/reference/doctor-checks.md."""
+    """The values from which a figure becomes a finding: docs/reference/checks-and-alerts.md."""
 
     round_trip_s: float = 0.05
     timeout_s: float = 10.0

@@ -105,7 +105,7 @@ def _becomes(status: Status, action: Action) -> str:
 
 
 def fill_page(page: Path) -> str:
-    """Return a page of the reference with its generated parts written anew."""
+    """Return a page with its generated parts written anew."""
     return reference.fill(page.read_text("utf-8"))
 
 
@@ -115,7 +115,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/statuses.md": states_page,
     # Last the one that reads the others.
     **{
-        f"reference/{page.name}": partial(fill_page, page)
+        page.relative_to(DOCS).as_posix(): partial(fill_page, page)
         for page in sorted(reference.list_pages(), key=lambda page: page.name == "api.md")
     },
 }

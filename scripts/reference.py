@@ -1,4 +1,4 @@
-"""Makes the generated parts of docs/reference/, each from its one declaration.
+"""Makes the generated parts of pages for users, each from its one declaration.
 
 A page has them between `<!-- made: NAME -->` and `<!-- end -->`; scripts/docs.py fills them in.
 """
@@ -9,6 +9,7 @@ import ast
 import enum
 import inspect
 import logging
+import os
 import re
 import types
 import typing
@@ -34,12 +35,14 @@ from rota.declare.options import JOB_DEFAULTS, JOB_OPTIONS, JobOptions, UsingOpt
 from rota.declare.schedule import TIMING_DEFAULTS, Timing
 from rota.model.retry import RetryPolicy
 
-REFERENCE = Path(__file__).resolve().parent.parent / "docs/reference"
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+REFERENCE = DOCS / "reference"
+ERRORS = DOCS / "operate/troubleshooting.md"
 MADE = re.compile(r"(<!-- made: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 NAMED = re.compile(r"^(?:::: |#+ `)(rota(?:\.\w+)+)", re.MULTILINE)
 """What a page is the place of: a block of mkdocstrings, or a heading of its own."""
-ERROR = re.compile(r"^### (\w+)$", re.MULTILINE)
-"""A heading of the page of errors."""
+ERROR = re.compile(r"^#### (\w+)$", re.MULTILINE)
+"""A heading of an exception, on the page ERRORS."""
 
 
 def fill(text: str) -> str:
@@ -54,9 +57,14 @@ def fill(text: str) -> str:
 
 def list_pages() -> Iterator[Path]:
     """Yield the pages that have generated parts."""
-    for page in sorted(REFERENCE.glob("*.md")):
+    for page in list_places():
         if MADE.search(page.read_text("utf-8")):
             yield page
+
+
+def list_places() -> list[Path]:
+    """Return the pages that are about public names."""
+    return [*sorted(REFERENCE.glob("*.md")), ERRORS]
 
 
 # Options
@@ -378,17 +386,18 @@ def error_page() -> str:
     """Return all exceptions under the headings of their file."""
     lines: list[str] = []
     for kind in list_classes(errors):
-        lines += [f"\n## {kind}\n"] if isinstance(kind, str) else [*_error_section(kind)]
+        lines += [f"\n### {kind}\n"] if isinstance(kind, str) else [*_error_section(kind)]
     return "\n".join(lines)
 
 
 def _error_section(kind: type[errors.RotaError]) -> Iterator[str]:
     bases = [one.__name__ for one in kind.__bases__]
-    yield f"### {kind.__name__}\n"
+    yield f"#### {kind.__name__}\n"
     above = ", ".join(f"`{name}`" for name in bases if name not in ("Exception", "RotaError"))
-    kinds = f" Also a {above}." if above else ""
-    yield f"Exit status {kind.exit_code}.{kinds}\n"
-    yield f"{write_doc(kind)}\n"
+    is_said = kind.exit_code == getattr(kind.__bases__[0], "exit_code", None)
+    status = "" if is_said else f"Exit status {kind.exit_code}. "
+    kinds = f"Also a {above}. " if above else ""
+    yield f"{status}{kinds}{write_doc(kind)}\n"
     for name, said in own_meanings(kind).items():
         yield f"- `{name}`: {said}"
     yield ""
@@ -397,15 +406,17 @@ def _error_section(kind: type[errors.RotaError]) -> Iterator[str]:
 # The names
 
 
-def names_table() -> str:
-    """Return each public name with the page that is about it."""
+def names_list() -> str:
+    """Return the pages that are about public names, each with its names."""
     places = find_places()
-    rows = [
-        f"| `{name}` | [{page.name}]({page.name}) |"
-        for name in sorted(public_names(), key=lambda name: (name.lower(), name))
-        for page in places.get(name, [])
-    ]
-    return make_table(("name", "page"), rows)
+    named: dict[Path, list[str]] = {}
+    for name in sorted(public_names(), key=lambda name: (name.lower(), name)):
+        for page in places.get(name, []):
+            named.setdefault(page, []).append(f"`{name}`")
+    return "\n".join(
+        f"- [{page.name}]({os.path.relpath(page, REFERENCE)}): {', '.join(names)}"
+        for page, names in sorted(named.items(), key=lambda one: one[0].name)
+    )
 
 
 def public_names() -> Iterator[str]:
@@ -417,9 +428,9 @@ def public_names() -> Iterator[str]:
 def find_places() -> dict[str, list[Path]]:
     """Return the pages that are about each name."""
     found: dict[str, list[Path]] = {}
-    for page in sorted(REFERENCE.glob("*.md")):
+    for page in list_places():
         text = page.read_text("utf-8")
-        of_rota = [f"rota.{name}" for name in ERROR.findall(text) if page.name == "errors.md"]
+        of_rota = [f"rota.{name}" for name in ERROR.findall(text) if page == ERRORS]
         for name in (*NAMED.findall(text), *of_rota):
             found.setdefault(name, []).append(page)
     return found
@@ -439,6 +450,6 @@ PARTS: dict[str, Callable[[], str]] = {
     "commands": command_page,
     "events": event_page,
     "errors": error_page,
-    "names": names_table,
+    "names": names_list,
 }
 """What is generated, by the names in the pages."""

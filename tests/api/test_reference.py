@@ -22,7 +22,10 @@ from tests.docs.reader import read_page
 from tests.support.wait import eventually
 
 ROOT = Path(__file__).parents[2]
-PLACES = {page: page.read_text("utf-8") for page in (ROOT / "docs/reference").glob("*.md")}
+ERRORS = ROOT / "docs/operate/troubleshooting.md"
+PLACES = {
+    page: page.read_text("utf-8") for page in (*(ROOT / "docs/reference").glob("*.md"), ERRORS)
+}
 
 
 Row = dict[str, str]
@@ -83,7 +86,7 @@ def find_places() -> dict[str, list[str]]:
     """The pages that are about each name: by a block, or by a heading."""
     found: dict[str, list[str]] = {}
     for page, text in PLACES.items():
-        of_rota = re.findall(r"^### (\w+)$", text, re.MULTILINE) if page.stem == "errors" else []
+        of_rota = re.findall(r"^#### (\w+)$", text, re.MULTILINE) if page == ERRORS else []
         headings = re.findall(r"^#+ `(rota[\w.]+)`", text, re.MULTILINE)
         for name in (*BLOCK.findall(text), *headings, *(f"rota.{one}" for one in of_rota)):
             found.setdefault(name, []).append(page.name)

@@ -216,6 +216,10 @@ def make_table(columns: Iterable[str], rows: Iterable[str]) -> str:
 
 SHARED_BY = 15
 """Options of at least so many commands stand at the top of the page, once."""
+USUAL = ("`--app`", "`--url`", "`--schema`", "`--json`")
+"""Those that a command names only if it does not have them."""
+ALIKE = 5
+"""So many options of a command that another one has as well are listed there only."""
 FILTERED = "retry, cancel, reschedule, discard, archive"
 """The commands that take jobs by a filter."""
 HELP_GROUP = re.compile(r"(?m)^(\w.*)\n((?:  .+\n)+)")
@@ -258,7 +262,7 @@ def command_rows(callback: Any) -> list[Row]:
         default = one.default.value if isinstance(one.default, enum.Enum) else one.default
         is_said = default in (None, False) or default == []
         shown = "" if is_said or default is inspect.Parameter.empty else f"`{default}`"
-        meaning = (info.help or "").replace("\\[", "[").replace("|", "\\|")
+        meaning = (info.help or "").replace("\\[", "[")
         rows.append((f"`{label}`", _takes(kind, info), shown, " ".join(meaning.split())))
     return rows
 
@@ -281,7 +285,7 @@ def _takes(kind: Any, info: ArgumentInfo | OptionInfo) -> str:
             return f"{(info.metavar or 'id').upper()}" if isinstance(info, OptionInfo) else "id"
         return f"{info.min:,} … {most}".strip()
     if isinstance(info, OptionInfo) and info.metavar:
-        return info.metavar.replace("|", "\\|")
+        return info.metavar
     return {bool: "", int: "number", float: "number"}.get(plain, "text")
 
 
@@ -299,17 +303,18 @@ def command_page() -> str:
         row for row, names in users.items() if names == filtered and row[0].startswith("`--")
     ]
     parts = [
-        "## Shared options\n\nWhere a command lists one of these by its name, it means:\n",
-        option_table(shared),
+        f"## Shared options\n\nEach command takes {', '.join(USUAL)}, unless it says that it does "
+        "not. Where it names another one of these, that means:\n",
+        list_options(shared),
         f"\n## Filters\n\n`{'`, `'.join(filtered)}` take ids, or these filters. A job must match "
         "all that are given.\n",
-        option_table((*row[:3], row[3].removeprefix("Filter: ").capitalize()) for row in filters),
+        list_options((*row[:3], _begin(row[3].removeprefix("Filter: "))) for row in filters),
     ]
     for title, lines in HELP_GROUP.findall(PAGE):
         parts.append(f"\n## {title.partition(':')[0]}")
         for noun in ", ".join(re.findall(r"(?m)^  (.+?)  ", lines)).split(", "):
             parts += [
-                _command_section(name, found[name][1], rows[name], shared, filters)
+                _command_section(name, found[name][1], rows, shared, filters)
                 for name in found
                 if f"{name} ".startswith(f"rota {noun} ")
             ]
@@ -317,20 +322,36 @@ def command_page() -> str:
 
 
 def _command_section(
-    name: str, said: str, rows: list[Row], shared: list[Row], filters: list[Row]
+    name: str, said: str, rows: dict[str, list[Row]], shared: list[Row], filters: list[Row]
 ) -> str:
-    own = [row for row in rows if row not in shared and row not in filters]
+    own = [row for row in rows[name] if row not in shared and row not in filters]
     lines = [f"\n### `{name}`", "", _escape(" ".join(said.split("\n\n", maxsplit=1)[0].split()))]
     for paragraph in said.split("\n\n")[1:]:
         lines += ["", _escape(" ".join(paragraph.split()))]
-    if own:
-        lines += ["", option_table(own)]
-    also = [row[0] for row in rows if row in shared]
-    if any(row in filters for row in rows):
-        also.insert(0, "[filters](#filters)")
-    if also:
-        lines += ["", f"And {', '.join(also)}."]
+    alike = (one for one in rows if len([row for row in rows[one] if row in own]) >= ALIKE)
+    first = next(alike, name)
+    known = [row for row in own if first != name and row in rows[first]]
+    if left := [row for row in own if row not in known]:
+        lines += ["", list_options(left)]
+    if known:
+        anchor = first.replace(" ", "-")
+        named = ", ".join(row[0] for row in known)
+        lines += ["", f"It takes these options of [`{first}`](#{anchor}) too: {named}."]
+    more = [row[0] for row in rows[name] if row in shared and row[0] not in USUAL]
+    if any(row in filters for row in rows[name]):
+        more.insert(0, "[filters](#filters)")
+    labels = {row[0] for row in rows[name]}
+    less = [label for label in USUAL if label not in labels]
+    taken = [f"It takes {', '.join(more)}."] if more else []
+    taken += [f"It does not take {', '.join(less)}."] if less else []
+    if taken:
+        lines += ["", " ".join(taken)]
     return "\n".join(lines)
+
+
+def _begin(meaning: str) -> str:
+    """Return a meaning with a capital letter at its beginning."""
+    return meaning[0].upper() + meaning[1:]
 
 
 def _escape(text: str) -> str:
@@ -339,11 +360,15 @@ def _escape(text: str) -> str:
     return re.sub(r"(?<![`\w-])(--[a-z][a-z0-9-]*)", r"`\1`", text) if "`" not in text else text
 
 
-def option_table(rows: Iterable[Row]) -> str:
-    """Return the table of a command's options."""
-    return make_table(
-        ("option", "takes", "default", "meaning"), (f"| {' | '.join(row)} |" for row in rows)
-    )
+def list_options(rows: Iterable[Row]) -> str:
+    """Return the options of a command as a list: each with what it takes, meaning and default."""
+    lines = []
+    for label, takes, default, meaning in rows:
+        is_plain = not label.startswith("`--") and takes in ("text", "id", "number")
+        value = f" {takes}" if takes and not is_plain else ""
+        unless = f" Default: {default}." if default else ""
+        lines.append(f"- {label}{value}: {meaning}{unless}")
+    return "\n".join(lines)
 
 
 # Events and errors

@@ -121,12 +121,13 @@ def serve_alone(reader: Reader) -> None:
     assert reader.ask("select by, why from rota.action") == [("ann", "not wanted")]
 
 
-@follows("deploy-heroku.md")
-def start_a_procfile(reader: Reader) -> None:
+@follows("deploy.md")
+def deploy(reader: Reader) -> None:
     def start(procfile: str) -> None:
         for line in procfile.splitlines():
             reader.type(line.partition(": ")[2])
 
+    reader.follow_to("## Heroku")
     reader.set("DATABASE_URL", reader.url)
     reader.set("ROTA_DATABASE_URL", None)
     reader.languages["text"] = start

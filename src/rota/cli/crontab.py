@@ -25,7 +25,7 @@ from rota.store.statements import check_schema
 SPARE_S = 10
 """A run stops claiming this many seconds before the next run begins. The default of --for."""
 STOP_S = 50
-"""Seconds to stop: the grace period and 20 more, as docs/operate/graceful-shutdown.md says."""
+"""Seconds to stop: the grace period and 20 more, as docs/operate/deploy.md says."""
 HEALTH_PORT = 8080
 APPLIES_TO = {
     "--worker": ("--systemd", "--k8s"),

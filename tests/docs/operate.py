@@ -29,13 +29,8 @@ from tests.support.web import serving
 
 
 @follows("actions.md", is_nightly=True)
-def act_on_dead_jobs(reader: Reader) -> None:
-    answers: list[list[str]] = []
-    reader.languages["sql"] = lambda block: answers.extend(
-        [row[1] for row in reader.ask(line)] for line in block.splitlines()
-    )
-    reader.left += "## The end"
-    for part in ("## Many jobs", "## SQL", "## The end"):
+def act_on_jobs(reader: Reader) -> None:
+    for part in ("## Many jobs", "## Retry a dead job"):
         # Four dead jobs, 1 … 4, and a queued one.
         reader.ask(
             "truncate rota.job, rota.job_history, rota.action;"
@@ -45,7 +40,26 @@ def act_on_dead_jobs(reader: Reader) -> None:
             "insert into rota.job (job_type) values ('report')"
         )
         reader.follow_to(part)
-    assert answers == [["done"] * 2, *[["done"]] * 6, ["not found"], ["not found"], ["requeue"]]
+    follow_up_on(reader)
+
+
+def follow_up_on(reader: Reader) -> None:
+    @reader.app.job("follow_up")
+    def follow_up(user: int) -> None: ...
+
+    names, day = reader.names, datetime(2100, 1, 1, tzinfo=UTC)
+    names.update({"follow_up": follow_up, "psycopg": psycopg, "datetime": datetime})
+    reader.follow_rest()
+    for user in (42, 43):
+        names["signed_up"](reader.connection, user)
+    names["asked_for_another_day"](reader.connection, 42, day)
+    for _ in range(2):
+        names["acted"](reader.connection, 43)
+    found = reader.ask(
+        "select payload, status, run_at = '2100-01-01Z' from rota.jobs "
+        "where job_type = 'follow_up' order by id"
+    )
+    assert found == [({"user": 42}, "queued", True), ({"user": 43}, "cancelled", False)]
 
 
 @follows("alerts.md")
@@ -233,23 +247,6 @@ def go_through_a_pooler(reader: Reader) -> None:
             assert session.execute("show statement_timeout").fetchall() == [("30s",)]
     finally:
         reader.ask(f"drop role {role}")
-
-
-@follows("reschedule.md")
-def follow_up(reader: Reader) -> None:
-    @reader.app.job("follow_up")
-    def follow_up(user: int) -> None: ...
-
-    names, day = reader.names, datetime(2100, 1, 1, tzinfo=UTC)
-    names.update({"follow_up": follow_up, "psycopg": psycopg, "datetime": datetime})
-    reader.follow_rest()
-    for user in (42, 43):
-        names["signed_up"](reader.connection, user)
-    names["asked_for_another_day"](reader.connection, 42, day)
-    for _ in range(2):
-        names["acted"](reader.connection, 43)
-    found = reader.ask("select payload, status, run_at = '2100-01-01Z' from rota.jobs order by id")
-    assert found == [({"user": 42}, "queued", True), ({"user": 43}, "cancelled", False)]
 
 
 @follows("reserved-slots.md", is_nightly=True)

@@ -79,7 +79,7 @@ def _facts(**given: Any) -> WaitFacts:
         (
             _job("queued", waits_for="limit smtp", waits_since=BEFORE, run_at=LATER),
             _facts(),
-            f"delayed by rate limit smtp until {local_time(LATER)}",
+            f"for rate limit smtp until {local_time(LATER)}",
         ),
         (
             _job("waiting", waits_for="job 5", waits_since=BEFORE),

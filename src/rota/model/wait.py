@@ -97,7 +97,7 @@ def explain_wait(job: Job, facts: WaitFacts) -> WaitReason | None:
     if job.run_at > facts.now:
         if kind:
             what = "rate limit" if kind == "limit" else kind
-            text = f"delayed by {what} {name} until {local_time(job.run_at)}"
+            text = f"for {what} {name} until {local_time(job.run_at)}"
             return WaitReason(since, "waits", text)
         return None
     if facts.paused is not None and facts.paused_at is not None:

@@ -14,18 +14,18 @@ import termios
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
-from typing import Any
+from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
-from rota.cli.frame import Rates
+from rota.store import ops
 from rota.store.db import Database
 from rota.store.migrate import migrate
 from rota.store.probe import open_probe
 from tests.cli.here import Here
+from tests.store.test_retention import clock
 from tests.store.work import SUCCEED, Hand, insert
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
@@ -152,23 +152,27 @@ def test_a_frame_reads_no_more_of_many_jobs_than_of_few(
     assert read["Shared Hit Blocks"] + read["Shared Read Blocks"] < 400
 
 
-def test_rates_are_what_was_finished_between_two_heartbeats() -> None:
-    def said(beat: float, done: int, *, stopped: bool = False) -> list[dict[str, Any]]:
-        counts = {"succeeded": done, "failed": 0, "dead": 0}
-        at = datetime.fromtimestamp(beat, UTC).isoformat()
-        times = {"heartbeat_at": at, "up_s": 30.0, "silent_s": 0.0}
-        return [{"name": "w", "stopped": stopped, **times, **counts}]
+@rule("M85")
+def test_a_rate_is_what_was_finished_between_two_heartbeats(
+    database: str, connection: Connection
+) -> None:
+    long, drain = Hand(connection, "long"), Hand(connection, "drain")
+    start = datetime.now(UTC)
 
-    rates = Rates()
-    assert rates.see(said(100.0, 60)) == 2.0  # since it began
-    assert rates.see(said(100.0, 60)) == 2.0  # nothing new is known
-    assert rates.see(said(115.0, 210)) == 10.0
-    assert rates.see(said(120.0, 210, stopped=True)) == 0.0
-    assert rates.see([]) == 0.0
-    # A drain that ended before the first look.
-    assert Rates().see(said(100.0, 60, stopped=True)) == 0.0
-    rates = Rates()
-    assert rates.see([]) == 0.0
-    # A drain that began and ended between two looks, after a look at which none worked.
-    assert rates.see(said(100.0, 60, stopped=True)) == 2.0
-    assert rates.see(said(100.0, 60, stopped=True)) == 0.0
+    def rate_at(seconds: float) -> float:
+        clock(connection, start + timedelta(seconds=seconds))
+        with open_probe(Database(database)) as probe:
+            return float(probe.facts("top", FRAME)["finished_per_s"])
+
+    assert rate_at(0) == 0
+    long.send_heartbeat()
+    assert rate_at(15) == 0
+    long.send_heartbeat(succeeded=60, failed=20, dead=10)
+    assert rate_at(15) == rate_at(29) == 6
+    long.send_heartbeat(succeeded=60, failed=20, dead=24)
+    drain.send_heartbeat()
+    assert rate_at(31) == 1
+    drain.run(ops.stop("drain", {"succeeded": 8, "dead": 2}))
+    assert rate_at(32) == 1 + 5, "a short drain too"
+    assert rate_at(50) == 5, "of whom nothing is heard, nothing is known"
+    assert rate_at(52) == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -19,41 +18,6 @@ FRAME_COUNT_MAX = 1_000
 MARGIN = "  "
 
 
-class Beat(NamedTuple):
-    """A worker's heartbeat."""
-
-    at: float
-    done: int
-    """Attempts finished by then."""
-    rate: float
-    """Of these, how many in a second since the heartbeat before."""
-
-
-class Rates:
-    """Attempts per second of each worker, between its last two heartbeats."""
-
-    def __init__(self) -> None:
-        self._last: dict[str, Beat] | None = None
-
-    def see(self, workers: Iterable[dict[str, Any]]) -> float:
-        """Update the rates from the workers' rows; return the sum of the rates."""
-        beats: dict[str, Beat] = {}
-        for one in workers:
-            if (done := count_finished(one)) is None:
-                continue
-            at = datetime.fromisoformat(one["heartbeat_at"]).timestamp()
-            begun = Beat(at - one["up_s"] + one["silent_s"], 0, 0.0)
-            beat = (self._last or {}).get(one["name"], begun)
-            is_old = self._last is None or at <= beat.at
-            if at > beat.at:
-                beat = Beat(at, done, (done - beat.done) / (at - beat.at))
-            if one["stopped"] and is_old:  # also a drain that ended before the first frame
-                beat = beat._replace(rate=0.0)
-            beats[one["name"]] = beat
-        self._last = beats
-        return sum(beat.rate for beat in beats.values())
-
-
 def count_finished(worker: dict[str, Any]) -> int | None:
     """Count a worker's finished attempts. None: a worker in another language does not report it."""
     if worker["succeeded"] is None:
@@ -62,7 +26,7 @@ def count_finished(worker: dict[str, Any]) -> int | None:
 
 
 def frame(
-    facts: dict[str, Any], rate: float, *, width: int, height: int, stale_why: str | None = None
+    facts: dict[str, Any], *, width: int, height: int, stale_why: str | None = None
 ) -> list[Text]:
     """Make at most `height` lines, at most `width` wide. `stale_why`: why the facts are stale."""
     alive = sum(one["is_alive"] for one in facts["workers"])
@@ -70,7 +34,7 @@ def frame(
     dead = show_count(facts["dead"], FRAME_COUNT_MAX)
     head = (
         f"due {due} · running {show_count(facts['running_count'], COUNT_MAX)}"
-        f" · workers {alive} · {rate:.1f} finished/s · dead {dead}"
+        f" · workers {alive} · {facts['finished_per_s']:.1f} finished/s · dead {dead}"
     )
     stopped = _name_stop(facts["paused_all"])
     lines = [cell(stale_why or f"{stopped}{head}").copy()]

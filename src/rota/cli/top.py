@@ -21,7 +21,7 @@ from rich.live import Live
 from rich.text import Text
 
 from rota.cli.flags import flag, option
-from rota.cli.frame import FRAME_COUNT_MAX, Rates, frame
+from rota.cli.frame import FRAME_COUNT_MAX, frame
 from rota.cli.output import columns_wide, console, print_json, print_lines
 from rota.cli.target import Place
 from rota.errors import DatabaseUnavailable, RotaError, SchemaError
@@ -91,8 +91,6 @@ class Watch:
         """The result of the last query."""
         self._database = database
         self._stale_why: str | None = None
-        self._rates = Rates()
-        self._rate = 0.0
         self._opened = ExitStack()
         self._probe: Probe | None = None
 
@@ -106,7 +104,7 @@ class Watch:
             raise SchemaError(str(error)) from None
         except QueryFailed as error:
             raise DatabaseUnavailable(str(error)) from None
-        self._rate, self._stale_why = self._rates.see(self.facts["workers"]), None
+        self._stale_why = None
 
     def read_again(self, every_s: float) -> None:
         """Read the facts of the next frame, or note why they are stale."""
@@ -117,7 +115,7 @@ class Watch:
             self.close()
 
     def make_frame(self, width: int, height: int) -> list[Text]:
-        return frame(self.facts, self._rate, width=width, height=height, stale_why=self._stale_why)
+        return frame(self.facts, width=width, height=height, stale_why=self._stale_why)
 
     def close(self) -> None:
         self._probe = None

@@ -5,10 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from rota.cli.doctor import list_declared, list_facts
-from rota.cli.frame import Rates
 from rota.errors import RotaError
 from rota.observe import doctor as doctors
 from rota.observe.doctor import Level
@@ -52,8 +51,6 @@ class Memory:
         self._app = app
         self._checks: Kept[list[dict[str, str | None]]] = Kept()
         self.errors: Kept[list[ErrorRecord]] = Kept()
-        self._rates = Rates()
-        self._lock = threading.Lock()
 
     def find_checks(self) -> list[dict[str, str | None]]:
         """Return what doctor finds that is bad or worth a warning, the worst first."""
@@ -66,8 +63,3 @@ class Memory:
         except RotaError:
             return []  # the page that asks meets the same error, and says it
         return [list_facts(*one) for level in SHOWN for one in found.at(level)]
-
-    def see_workers(self, workers: list[dict[str, Any]]) -> float:
-        """Return how many attempts the workers finish in a second, since they were seen last."""
-        with self._lock:
-            return self._rates.see([one for one in workers if one["is_alive"]])

@@ -25,7 +25,6 @@ def show_overview(look: Look) -> Response:
     """What needs somebody now, then errors, queues, running jobs and workers."""
     stats = look.opened.queues.stats(hours=HOURS)
     top = look.opened.read_top(dict(TOP_LIMITS))
-    rate = look.memory.see_workers(top["workers"])
     schedules = [one for one in look.opened.schedules.list() if name_state(one) in TROUBLE]
     is_new = not (stats.types or any(stats.jobs.values()) or look.opened.find(limit=1))
     errors = look.memory.errors.get(lambda: look.opened.jobs.errors(limit=ERRORS_SHOWN))
@@ -39,7 +38,7 @@ def show_overview(look: Look) -> Response:
             "top": top,
             "stats": stats,
         },
-        rate=rate, queues=list_queues(top), waits=list_waits(top["waits"]),
+        queues=list_queues(top), waits=list_waits(top["waits"]),
         bars=list_bars(stats.hours, HOURS, look.opened.read_clock()),
         SCHEDULES=SCHEDULES, ERRORS=ERRORS,
         guide=_guide(look, top) if is_new else None,

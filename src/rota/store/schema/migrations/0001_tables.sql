@@ -498,11 +498,12 @@ create table worker (
   stopped_at timestamptz,
   slots int,                                     -- most jobs at once; NULL: the worker did not say
   -- Counters since the worker started, written with its heartbeat: so a rate needs no count of
-  -- rows.
+  -- rows, and how many attempts ended in each second between its last two heartbeats.
   succeeded bigint not null default 0,           -- attempts that it ended as such
   failed bigint not null default 0,
   dead bigint not null default 0,
   rejected bigint not null default 0,            -- results of jobs that it had lost
+  finished_per_s float8 not null default 0,
   -- Parts of it, maintenance above all, whose statements the database refuses, each with the
   -- reason, as of the last heartbeat; NULL: none. Since when.
   refused text,

@@ -7,9 +7,10 @@
 --   worker, ran_s, done, total, note; running_count: of all; running_by_queue: of each; workers:
 --   name, release, running, slots, silent_s, quiet_s [since last_seen], up_s, heartbeat_at,
 --   stopped, is_alive, state [of worker_state], succeeded, failed, dead, of which the last three
---   are NULL for a worker in another language; waits: as of waits_now; batches: id, total,
---   succeeded, dead, cancelled, made_s, of those that have not ended; errors: job, job_type,
---   attempt, outcome, error_type, message, ago_s; dead)
+--   are NULL for a worker in another language; finished_per_s: of the workers that were seen within
+--   a heartbeat; waits: as of waits_now; batches: id, total, succeeded, dead, cancelled, made_s, of
+--   those that have not ended; errors: job, job_type, attempt, outcome, error_type, message, ago_s;
+--   dead)
 -- Locks: none; indexes job_ready, job_lease, job_dead, job_waits, job_put_off, attempt_finished,
 --   batch_live.
 -- Keeps: M85, with a bound on the rows read.
@@ -86,6 +87,10 @@ select json_build_object(
       order by w.stopped_at is not null, w.started_at
       limit :listed::int
     ) w
+  ),
+  'finished_per_s', (
+    select coalesce(sum(w.finished_per_s), 0)
+    from :schema.workers_seen(interval '20 seconds') w
   ),
   'waits', :schema.waits_now(:listed::int, :counted::int),
   'batches', (

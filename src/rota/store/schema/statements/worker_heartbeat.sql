@@ -22,6 +22,10 @@ values (
 on conflict (name) do update
 set
   heartbeat_at = :schema.clock(),
+  finished_per_s = :schema.per_second(
+    excluded.succeeded + excluded.failed + excluded.dead - w.succeeded - w.failed - w.dead,
+    w.heartbeat_at
+  ),
   running = excluded.running,
   succeeded = excluded.succeeded,
   failed = excluded.failed,

@@ -22,6 +22,10 @@ update :schema.worker
 set
   stopped_at = :schema.clock(),
   running = 0,
+  finished_per_s = :schema.per_second(
+    :succeeded::int8 + :failed::int8 + :dead::int8 - succeeded - failed - dead,
+    heartbeat_at
+  ),
   succeeded = coalesce(:succeeded::int8, succeeded),
   failed = coalesce(:failed::int8, failed),
   dead = coalesce(:dead::int8, dead),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import psycopg
-import pytest
 from psycopg.rows import TupleRow
 
 from tests.support.rules import rule
@@ -47,22 +46,30 @@ def test_a_late_schedule_is_seen_between_drains_and_beside_workers_that_die_youn
     assert overdue(shared) == 1  # the one before it had time, and did nothing
 
 
-@rule("M85")
-@pytest.mark.parametrize("only", ["'rare', null", "null, 'rare'"])
-def test_a_job_that_runs_too_long_is_found_behind_many_of_other_types_and_queues(
-    shared: Connection, only: str
+@rule("M35", "M85")
+def test_a_job_that_runs_for_longer_than_it_may_is_found_with_its_worker(
+    shared: Connection,
 ) -> None:
-    shared.execute(
-        "insert into rota.job (job_type, queue, priority, status, locked_by, locked_until, "
-        "started_at) select n, n, 0, 'running', 'w', rota.clock() + at, "
-        "rota.clock() - interval '1 hour' from (values ('rare', interval '9 min')) r(n, at) "
-        "union all select 't', 'q', 0, 'running', 'w', rota.clock() + interval '1 min', "
-        "rota.clock() from generate_series(1, 20)"
-    )
+    shared.execute("insert into rota.job_type (name, timeout) values ('t', '1 minute')")
+    shared.execute("select setval('rota.job_id_seq', 5)")
+    running = [
+        (1, "u", None, "6 min"),
+        (2, "u", None, "4 min"),
+        (3, "t", None, "2 min"),
+        (4, "t", "3 min", "100 s"),
+        (5, "t", "90 s", "100 s"),
+    ]
+    for id_, job_type, timeout, since in running:
+        shared.execute(
+            "insert into rota.job (id, job_type, queue, priority, status, locked_by, "
+            "locked_until, timeout, started_at) values (%s, %s, 'q', 0, 'running', 'w', "
+            "rota.clock() + interval '1 min', %s, rota.clock() - %s::interval)",
+            [id_, job_type, timeout, since],
+        )
     found = shared.execute(
-        f"select job_type, timeout_s from rota.jobs_over_time('0', {only}, 10, 5)".encode()
+        "select id, worker, trunc(running_s), timeout_s from rota.jobs_over_time('0', 10, 5)"
     ).fetchall()
-    assert found == [("rare", 300.0)]
+    assert found == [(1, "w", 360, 300), (3, "w", 120, 60), (5, "w", 100, 90)]
 
 
 @rule("M82")

@@ -462,37 +462,3 @@ def test_figures_go_when_they_are_old_enough(shared: Connection, hand: Hand) -> 
     assert hand.run(ops.forget_rows("figures", 10)) == 1
     assert hand.run(ops.forget_rows("figures", 10)) == 0
     assert len(shared.execute("select from rota.stat_hour").fetchall()) == 1
-
-
-@rule("M85")
-def test_a_job_that_runs_for_longer_than_its_type_may_is_named(
-    shared: Connection, hand: Hand
-) -> None:
-    shared.execute("insert into rota.job_type (name, timeout) values ('t', '1 minute')")
-    slow, _, unknown = *insert(shared, 2), *insert(shared, job_type="u")
-    Hand(shared, types=["t", "u"]).claim()
-    shared.execute(
-        "update rota.job set started_at = rota.clock() - interval '2 minutes' where id = %s", [slow]
-    )
-    shared.execute(
-        "update rota.job set started_at = rota.clock() - interval '6 minutes' where id = %s",
-        [unknown],
-    )
-    longer, shorter = insert(shared, 2, timeout="3 minutes")
-    shared.execute(
-        "update rota.job set timeout = '90 s' where id = %s",
-        [shorter],
-    )
-    Hand(shared).claim()
-    shared.execute(
-        "update rota.job set started_at = rota.clock() - interval '100 s' where id = any (%s)",
-        [[longer, shorter]],
-    )
-    named = figures(hand).too_long
-    assert [(one.id, one.worker, one.timeout_s) for one in named] == [
-        (unknown, "hand", 300.0),
-        (slow, "hand", 60.0),
-        (shorter, "hand", 90.0),
-    ]
-    assert named[1].running_s == pytest.approx(120, abs=60)
-    assert [one.id for one in hand.run(ops.stats(1, "t", None)).too_long] == [slow, shorter]

@@ -50,8 +50,7 @@ def stats(
 ) -> None:
     """Count unfinished jobs by status, and show statistics of recent hours.
 
-    Also shows the oldest due job and the jobs that run too long. Statistics are per job type, with
-    --type per hour.
+    Also shows the oldest due job. Statistics are per job type, with --type per hour.
     """
     with viewer.session() as opened:
         found = opened.queues.stats(hours=hours, job_type=job_type, queue=queue)
@@ -65,9 +64,6 @@ def stats(
     else:
         since = f", since {show_utc(found.oldest_due_at)}" if viewer.utc else ""
         typer.echo(f"oldest due: waiting for {words(found.oldest_due_s)}{since}")
-    if found.too_long:
-        typer.echo("\nRunning too long")
-        OVERRUNS.print(found.too_long, times)
     _print_figures(found, hours, times, by_hour=job_type is not None)
 
 
@@ -124,19 +120,6 @@ _FIGURES = (
 )
 HOURS = Listing("hours", (Field("hour", _show_hour), *_FIGURES), empty="nothing")
 TYPE_FIGURES = Listing("types", (Field("type", "job_type", Kind.TYPE), *_FIGURES), empty="nothing")
-OVERRUNS = Listing(
-    "too_long",
-    (
-        "id",
-        Field("type", "job_type", Kind.TYPE),
-        spare(label("queue")),
-        label("worker"),
-        spare(Field("started", "started_at")),
-        span("running for", "running_s"),
-        span("timeout", "timeout_s"),
-    ),
-    empty="none",
-)
 
 
 def workers(viewer: Viewer) -> None:

@@ -170,7 +170,7 @@ def running(facts: Facts, thresholds: Thresholds) -> Finding:
     if facts["long"]:
         text = ", ".join(
             f"job {one['id']} {one['job_type']} for {words(one['running_s'])} "
-            f"(timeout {words(one['timeout_s'])})"
+            f"(timeout {words(one['timeout_s'])}) on {one['worker']}"
             for one in facts["long"]
         )
         return warn(

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import accumulate
 from typing import ClassVar, TypeVar
 
@@ -16,9 +16,6 @@ from rota.model.bounds import COUNT_MAX
 from rota.model.record import Record
 from rota.store.driver import Operation, Query, Row
 from rota.store.ops.read import oldest_due
-
-OVERRUNS_MAX = 20
-"""Most jobs that run too long to list."""
 
 
 class Figures(Record, frozen=True):
@@ -56,25 +53,6 @@ class Figures(Record, frozen=True):
     """The 95th percentile of the same, in seconds."""
 
 
-class Overrun(Record, frozen=True):
-    """A job that has been running for longer than its attempt may take."""
-
-    id: int
-    """Id of the job."""
-    job_type: str
-    """Name of its type."""
-    queue: str
-    """Name of its queue."""
-    worker: str
-    """Name of the worker that holds it."""
-    started_at: datetime
-    """When its attempt began, an aware datetime."""
-    running_s: float
-    """Seconds since then."""
-    timeout_s: float
-    """Seconds that an attempt of it may run."""
-
-
 class Stats(Record, frozen=True):
     """The current state, and the figures of the last hours."""
 
@@ -88,8 +66,6 @@ class Stats(Record, frozen=True):
     """When the oldest due job was due, an aware datetime; None: nothing is due."""
     oldest_due_s: float | None
     """How long the oldest due job has been waiting; None: nothing is due."""
-    too_long: list[Overrun]
-    """Jobs that run too long, those that began first."""
     complete_to: datetime
     """The time up to which the figures below count what ended, an aware datetime: at most about a
     minute ago while a worker is up."""
@@ -105,10 +81,7 @@ def stats(hours: int, job_type: str | None, queue: str | None) -> Operation[Stat
     """Read the state, and the figures of the last hours, the current one included."""
     counts = yield Query("stats", {"limit": COUNT_MAX})
     oldest = yield from oldest_due()
-    asked = {"job_type": job_type, "queue": queue}
-    over = {"margin": timedelta(0), "read": COUNT_MAX, "limit": OVERRUNS_MAX}
-    overruns = yield Query("jobs_over_time", {**asked, **over})
-    figures = yield Query("figures", {**asked, "hours": hours})
+    figures = yield Query("figures", {"hours": hours, "job_type": job_type, "queue": queue})
     types, per_hour = sum_up(row[1:] for row in figures if row[1] is not None)
     by_release: dict[str, int] = {}
     for one in types:
@@ -118,7 +91,6 @@ def stats(hours: int, job_type: str | None, queue: str | None) -> Operation[Stat
         counted_to=COUNT_MAX,
         oldest_due_at=oldest and oldest[0],
         oldest_due_s=oldest and oldest[1],
-        too_long=[Overrun(*row) for row in overruns],
         complete_to=figures[0][0],
         failed_by_release=_most_first(by_release),
         types=types,

@@ -17,7 +17,7 @@ select json_build_object(
     select coalesce(json_agg(o), '[]')
     from (
       select l.id, l.job_type, l.worker, l.running_s, l.timeout_s
-      from :schema.jobs_over_time(:margin::interval, null::text, null::text, :limit::int, 5) l
+      from :schema.jobs_over_time(:margin::interval, :limit::int, 5) l
     ) o
   ),
   'expired', (

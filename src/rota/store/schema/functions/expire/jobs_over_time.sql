@@ -1,20 +1,11 @@
 -- Returns the jobs that have been running for longer than an attempt of them may take, and p_margin
--- more, the first ones to begin first: of all, of one type, of one queue. It reads at most p_read
--- running jobs. rota stats and doctor judge by it.
+-- more, the first ones to begin first. It reads at most p_read running jobs.
 -- Locks: none; index job_lease.
-create or replace function {schema}.jobs_over_time(
-  p_margin interval,
-  p_job_type text,
-  p_queue text,
-  p_read int,
-  p_limit int
-)
+create or replace function {schema}.jobs_over_time(p_margin interval, p_read int, p_limit int)
 returns table (
   id bigint,
   job_type text,
-  queue text,
   worker text,
-  started_at timestamptz,
   running_s float8,
   timeout_s float8
 )
@@ -22,11 +13,9 @@ language sql stable
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
   with running as materialized (
-    select j.id, j.job_type, j.queue, j.locked_by, j.started_at, j.timeout
+    select j.id, j.job_type, j.locked_by, j.started_at, j.timeout
     from {schema}.job j
     where j.status = 'running'
-      and (p_job_type is null or j.job_type = p_job_type)
-      and (p_queue is null or j.queue = p_queue)
     order by j.locked_until
     limit p_read
   ),
@@ -41,7 +30,7 @@ as $$
     join types t on t.job_type = r.job_type
   )
   select
-    o.id, o.job_type, o.queue, o.locked_by, o.started_at,
+    o.id, o.job_type, o.locked_by,
     extract(epoch from {schema}.clock() - o.started_at)::float8,
     extract(epoch from o.may_run)::float8
   from timed o

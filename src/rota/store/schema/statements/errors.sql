@@ -30,54 +30,47 @@ of_class as (
     ) as nth
   from newest n
 ),
-patterned as materialized (
+patterned as (
   select
     c.job, c.job_type, c.error_type, c.response_code, c.release, c.finished_at,
     regexp_replace(
       split_part(c.message, e'\n', 1), e'\\S*@\\S+|[\\w.-]*\\d[\\w.-]*', '…', 'g'
-    ) as pattern
+    ) as pattern,
+    exists (
+      select from :schema.job j
+      where j.id = c.job
+        and j.status = 'dead'
+    ) as is_dead
   from of_class c
   where c.nth <= :counted::int
 ),
-failed as materialized (
-  select
-    n.*,
-    row(n.job_type, n.error_type, n.response_code, n.pattern)::text as error,
-    exists (
-      select from :schema.job j
-      where j.id = n.job
-        and j.status = 'dead'
-    ) as is_dead
-  from patterned n
-),
 found as (
   select
-    f.error, f.job_type, f.error_type, f.response_code, f.pattern,
+    p.job_type, p.error_type, p.response_code, p.pattern,
     count(*) as attempts,
-    count(distinct f.job) as jobs,
-    count(distinct f.job) filter (where f.is_dead) as dead,
-    min(f.finished_at) as first_at,
-    max(f.finished_at) as last_at,
-    (array_agg(f.job order by f.finished_at desc))[1] as last_job
-  from failed f
-  group by f.error, f.job_type, f.error_type, f.response_code, f.pattern
+    count(distinct p.job) as jobs,
+    count(distinct p.job) filter (where p.is_dead) as dead,
+    min(p.finished_at) as first_at,
+    max(p.finished_at) as last_at,
+    (array_agg(p.job order by p.finished_at desc))[1] as last_job,
+    array_agg(p.release) as releases
+  from patterned p
+  group by p.job_type, p.error_type, p.response_code, p.pattern
   order by last_at desc
   limit :limit::int
-),
-released as (
-  select f.error, f.release, count(*) as attempts
-  from failed f
-  where f.release is not null
-  group by f.error, f.release
 )
 select
   f.job_type, f.error_type, f.response_code, f.pattern,
   f.attempts, f.jobs, f.dead,
   f.first_at, f.last_at, f.last_job,
   (
-    select coalesce(json_object_agg(r.release, r.attempts order by r.attempts desc), '{}')::text
-    from released r
-    where r.error = f.error
+    select coalesce(json_object_agg(r.name, r.attempts order by r.attempts desc), '{}')::text
+    from (
+      select u.name, count(*) as attempts
+      from unnest(f.releases) u(name)
+      where u.name is not null
+      group by u.name
+    ) r
   ) as releases
 from found f
 order by f.last_at desc

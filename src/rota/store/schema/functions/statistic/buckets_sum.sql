@@ -1,5 +1,4 @@
--- Adds two histograms, bucket by bucket. The planner inlines the function, because it has no
--- search_path of its own.
+-- Adds counts by bucket, or by release.
 create or replace function {schema}.buckets_sum(p_one jsonb, p_other jsonb)
 returns jsonb
 language sql immutable parallel safe

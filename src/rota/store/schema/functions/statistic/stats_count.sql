@@ -1,7 +1,8 @@
 -- Counts what ended in [p_from, p_to), a part of one hour, into the figures of that hour: counts
 -- the hour anew if p_from is its beginning, else adds to it. Failed attempts count in the queue of
--- their job, or of their type if the job is gone. An hour that history no longer has stays as it
--- was counted.
+-- their job, or of their type if the job is gone. Of the releases it keeps the 20 with the most, so
+-- that a row stays small if every worker has a release of its own. An hour that history no longer
+-- has stays as it was counted.
 -- It reads the end of a day of history: rows are appended, so the first row of a block shows when
 -- the block was begun. No index is needed, so no finish pays for one. For a whole hour it reads at
 -- least two gigabytes, because a row may also have been written into free space of an older block.
@@ -89,7 +90,13 @@ begin
     group by f.job_type, f.queue, f.outcome, f.release
   ),
   counted as (
-    select a.job_type, a.queue, figure.name, figure.key, sum(a.jobs) as jobs
+    select
+      a.job_type, a.queue, figure.name, figure.key,
+      sum(a.jobs) as jobs,
+      row_number() over (
+        partition by a.job_type, a.queue, figure.name
+        order by sum(a.jobs) desc, figure.key
+      ) as place
     from alike a
     cross join lateral (
       values
@@ -110,9 +117,8 @@ begin
     coalesce(sum(c.jobs) filter (where c.name = 'failed'), 0),
     coalesce(sum(c.jobs) filter (where c.name = 'dead'), 0),
     coalesce(sum(c.jobs) filter (where c.name = 'cancelled'), 0),
-    {schema}.releases_sum(
-      '{}'::jsonb,
-      coalesce(jsonb_object_agg(c.key, c.jobs) filter (where c.name = 'release'), '{}')
+    coalesce(
+      jsonb_object_agg(c.key, c.jobs) filter (where c.name = 'release' and c.place <= 20), '{}'
     ),
     coalesce(jsonb_object_agg(c.key, c.jobs) filter (where c.name = 'waited'), '{}'),
     coalesce(jsonb_object_agg(c.key, c.jobs) filter (where c.name = 'ran'), '{}')
@@ -125,7 +131,7 @@ begin
     retried = s.retried + excluded.retried,
     dead = s.dead + excluded.dead,
     cancelled = s.cancelled + excluded.cancelled,
-    failed_by_release = {schema}.releases_sum(s.failed_by_release, excluded.failed_by_release),
+    failed_by_release = {schema}.buckets_sum(s.failed_by_release, excluded.failed_by_release),
     waited = {schema}.buckets_sum(s.waited, excluded.waited),
     ran = {schema}.buckets_sum(s.ran, excluded.ran);
 end $$;

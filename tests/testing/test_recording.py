@@ -8,7 +8,6 @@ import pytest
 
 import rota
 from rota.testing import make_context
-from rota.testing.recording import Report
 from tests.support.rules import rule
 
 jobs = rota.Jobs()
@@ -29,7 +28,8 @@ def import_rows(context: rota.Context, count: int) -> int:
 def test_a_handler_is_called_as_a_function_with_what_it_tells() -> None:
     with make_context(import_rows.new(3), meta={"tenant": "a"}, attempt=2, state="pool") as context:
         assert import_rows(context, 3) == 3
-    assert context.reports == [Report(1, 3, "begun")]
+    [report] = context.reports
+    assert (report.done, report.total, report.note) == (1, 3, "begun")
     assert context.done_effects == ["mail:1", "count"]
     job = context.job
     assert (job.job_type, job.queue, job.payload) == ("import", "slow", {"count": 3})

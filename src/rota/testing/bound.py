@@ -65,13 +65,12 @@ class BoundDatabase(Database):
                 joins = find_async_driver(connection).joins_transaction
             except UsageError:
                 raise refusal from None
-        try:
-            self.loop = asyncio.get_running_loop()
-        except RuntimeError:
+        self.loop = _find_running_loop()
+        if self.loop is None:
             raise UsageError(
                 "the test's connection is an async one, and no loop runs here: make the Harness in "
                 "an async fixture or an async test"
-            ) from None
+            )
         return joins
 
     @property

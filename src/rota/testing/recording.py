@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Self
 
@@ -15,16 +14,7 @@ from rota.errors import UsageError
 from rota.model.awaited import JobResult, Results
 from rota.model.batch import META_KEY, BatchEnd
 from rota.model.effect import EffectAnswer, EffectCall
-from rota.model.job import Job
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """A progress report of a handler."""
-
-    done: float
-    total: float | None
-    note: str | None
+from rota.model.job import Job, Progress
 
 
 class RecordingContext(Context):
@@ -46,7 +36,7 @@ class RecordingContext(Context):
     ) -> None:
         keeper = _NewEffects()
         super().__init__(job, "test", state, _record_progress, None, keeper, results, jobs)
-        self.reports: list[Report] = []
+        self.reports: list[Progress] = []
         """The progress reports, in order."""
         self.done_effects: list[str] = []
         """The keys of the effects, and the names of the steps, that were done, in order."""
@@ -129,7 +119,7 @@ def make_context(
 def _record_progress(context: Context) -> None:
     assert isinstance(context, RecordingContext)
     assert context._progress is not None
-    context.reports.append(Report(*context._progress))
+    context.reports.append(Progress(*context._progress, datetime.now(UTC)))
 
 
 class _NewEffects:

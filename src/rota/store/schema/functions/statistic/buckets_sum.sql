@@ -1,4 +1,5 @@
--- Adds counts by bucket, or by release.
+-- Adds counts by bucket, or by release. The planner inlines the function, because it has no
+-- search_path of its own.
 create or replace function {schema}.buckets_sum(p_one jsonb, p_other jsonb)
 returns jsonb
 language sql immutable parallel safe

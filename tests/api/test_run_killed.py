@@ -186,6 +186,7 @@ def test_what_a_killed_handler_had_open_is_closed(app: rota.App, database: str) 
 def test_a_handler_is_killed_once_in_a_run_and_at_ten_places_in_all() -> None:
     kill = Kill({str(place) for place in range(PLACES_MAX - 1)})
     for _ in range(2):  # what its other threads do comes too late
-        with pytest.raises(Killed):
-            kill.begin_commit()
-    Kill({str(place) for place in range(PLACES_MAX)}).begin_commit()
+        with pytest.raises(Killed), kill.around_enqueue([]):
+            pass
+    with Kill({str(place) for place in range(PLACES_MAX)}).around_enqueue([]):
+        pass

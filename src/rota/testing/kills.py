@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
-from rota.declare.context import Completes, Context
+from rota.declare.context import Context
 from rota.declare.job_type import NewJob
-from rota.declare.journal import KeepsEffects
 from rota.model.effect import EffectAnswer, EffectCall
 
 PLACES_MAX = 10
@@ -23,7 +22,8 @@ class Killed(BaseException):
 
 
 class Kill:
-    """The kill of one run. From any thread of its handler."""
+    """The kill of one run. It keeps effects and finishes the job as the worker does, until it is
+    there. From any thread of the handler."""
 
     def __init__(self, tried: set[str], aim: str | None = None) -> None:
         """Make one.
@@ -34,6 +34,10 @@ class Kill:
         """
         self._tried = tried
         self.aim = aim
+        self._keeper: Any = None
+        """Keeps effects for the worker."""
+        self._completer: Any = None
+        """Finishes jobs for the worker."""
         self._lock = threading.Lock()
         self._enqueues = 0
         self._open: set[str] = set()
@@ -47,10 +51,8 @@ class Kill:
     def around(self, context: Context) -> Iterator[None]:
         """Stand between the handler and its worker."""
         for item in context.items:
-            if item._effects is not None:
-                item._effects = _Effects(self, item._effects)
-            if item._completer is not None:
-                item._completer = _Completer(self, item._completer)
+            self._keeper, self._completer = item._effects, item._completer
+            item._effects = item._completer = self
         yield
 
     @contextmanager
@@ -61,7 +63,31 @@ class Kill:
             self._reach(f"enqueue {self._enqueues}")
         yield
 
-    def begin_call(self, call: EffectCall) -> None:
+    def call(self, context: Context, call: EffectCall) -> EffectAnswer:
+        """Write what the handler tells of an effect."""
+        self._begin(call)
+        return self._end(call, self._keeper.call(context, call))
+
+    async def acall(self, context: Context, call: EffectCall) -> EffectAnswer:
+        """As `call`, from the worker's loop."""
+        self._begin(call)
+        return self._end(call, await self._keeper.acall(context, call))
+
+    def complete(self, context: Context, connection: Any, result_json: str | None) -> Any:
+        """Kill the handler before it finishes its job in its own transaction."""
+        with self._lock:
+            self._reach("the commit that finishes its job")
+        return self._completer.complete(context, connection, result_json)
+
+    def open(self) -> Any:
+        """Open a connection, as the worker."""
+        return self._completer.open()
+
+    def aopen(self) -> Any:
+        """Open a connection, as the worker."""
+        return self._completer.aopen()
+
+    def _begin(self, call: EffectCall) -> None:
         """Kill the handler before an effect; or, where an interrupted one is repeated, before its
         result is kept."""
         with self._lock:
@@ -71,17 +97,11 @@ class Kill:
                 self._reach(call.name if call.verb == "intend" else None)
                 self._open.add(call.name)
 
-    def end_call(self, call: EffectCall, answer: EffectAnswer) -> EffectAnswer:
-        """Note whether an effect is open now."""
+    def _end(self, call: EffectCall, answer: EffectAnswer) -> EffectAnswer:
         with self._lock:
             if answer.state != "begun":
                 self._open.discard(call.name)
         return answer
-
-    def begin_commit(self) -> None:
-        """Kill the handler before it finishes its job in its own transaction."""
-        with self._lock:
-            self._reach("the commit that finishes its job")
 
     def _reach(self, place: str | None) -> None:
         if self.place != END:
@@ -98,37 +118,3 @@ class Kill:
         if self.aim is not None:
             return place == self.aim
         return place not in self._tried and len(self._tried) < PLACES_MAX
-
-
-class _Effects:
-    """Keeps effects as the worker does, until the kill."""
-
-    def __init__(self, kill: Kill, keeper: KeepsEffects) -> None:
-        self._kill = kill
-        self._keeper = keeper
-
-    def call(self, context: Context, call: EffectCall) -> EffectAnswer:
-        self._kill.begin_call(call)
-        return self._kill.end_call(call, self._keeper.call(context, call))
-
-    async def acall(self, context: Context, call: EffectCall) -> EffectAnswer:
-        self._kill.begin_call(call)
-        return self._kill.end_call(call, await self._keeper.acall(context, call))
-
-
-class _Completer:
-    """Finishes the job as the worker does, unless the handler is killed before."""
-
-    def __init__(self, kill: Kill, completer: Completes) -> None:
-        self._kill = kill
-        self._completer = completer
-
-    def complete(self, context: Context, connection: Any, result_json: str | None) -> Any:
-        self._kill.begin_commit()
-        return self._completer.complete(context, connection, result_json)
-
-    def open(self) -> AbstractContextManager[Any]:
-        return self._completer.open()
-
-    def aopen(self) -> AbstractAsyncContextManager[Any]:
-        return self._completer.aopen()

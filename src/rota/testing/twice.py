@@ -14,6 +14,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -29,7 +30,6 @@ from rota.model.units import plural
 from rota.observe.events import Bus
 from rota.runtime.loop import run_alone
 from rota.store.db import Database
-from rota.store.ops import EffectRecord
 from rota.testing.kills import END, Kill
 from rota.worker.attempt import Attempt
 from rota.worker.worker import Worker
@@ -166,7 +166,10 @@ class _Runs:
     async def _look(self, job: int) -> _Seen:
         effects = await self._app.effects.afind(job=job, status="done", limit=LIST_MAX)
         return _Seen(
-            {("step" if one.step_of else "effect", one.key): one for one in effects},
+            {
+                f"{'step' if one.step_of else 'effect'} {one.key!r}": one.intended_at
+                for one in effects
+            },
             await asyncio.to_thread(_count_jobs, self._app._database, job),
             await asyncio.to_thread(read_tables, self._app._database, self._tables),
         )
@@ -200,8 +203,8 @@ async def _explain(app: App, job: int) -> str:
 class _Seen:
     """What a run can have changed."""
 
-    effects: dict[tuple[str, str], EffectRecord]
-    """Those that are done, by "effect" or "step", and key."""
+    effects: dict[str, datetime]
+    """When each effect and step began that is done."""
     jobs: Counter[str]
     """Those that were enqueued after this one, by type."""
     tables: dict[str, Counter[str]]
@@ -209,12 +212,11 @@ class _Seen:
 
     def compare(self, after: _Seen) -> Iterator[str]:
         """Say what the second run changed."""
-        for (kind, key), effect in after.effects.items():
-            before = self.effects.get((kind, key))
-            if before is None:
-                yield f"{kind} {key!r} was done by the second run only"
-            elif effect.intended_at != before.intended_at:
-                yield f"{kind} {key!r} was done again"
+        for name, began_at in after.effects.items():
+            if name not in self.effects:
+                yield f"{name} was done by the second run only"
+            elif began_at != self.effects[name]:
+                yield f"{name} was done again"
         for name, count in (after.jobs - self.jobs).items():
             yield f"{plural(count, 'job')} of type {name!r} enqueued again"
         for table, rows in after.tables.items():
@@ -239,7 +241,7 @@ def _read_rows(connection: Any, table: str) -> Counter[str]:
     [(name,)] = connection.execute("select to_regclass(%s)::text", [table]).fetchall()
     if name is None:
         raise UsageError(f"run_twice: there is no table {table!r} in the database of the App")
-    rows = connection.execute(f"select t::text from {name} t limit {ROWS_MAX + 1}").fetchall()
+    rows = connection.execute(f"select (t.*)::text from {name} t limit {ROWS_MAX + 1}").fetchall()
     if len(rows) > ROWS_MAX:
         raise UsageError(f"run_twice: {table} has more than {ROWS_MAX:,} rows, too many to compare")
     return Counter(row for [row] in rows)

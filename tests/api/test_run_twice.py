@@ -128,20 +128,6 @@ def test_a_block_that_does_not_ask_whether_its_effect_is_done_is_told(app: rota.
         run_twice(mail.new())
 
 
-@rule("M50", "M54")
-def test_a_handler_that_finishes_its_job_itself_has_no_second_run(app: rota.App) -> None:
-    runs = []
-
-    @app.job("bills", takes_context=True)
-    def bills(ctx: Context) -> None:
-        runs.append(ctx.job.id)
-        with ctx.transaction() as connection:
-            connection.execute("update public.app_user set mails = mails + 1")
-
-    run_twice(bills.new(), tables=["app_user"])
-    assert len(runs) == 3, "two were killed before the commit"
-
-
 @rule("M50")
 def test_a_run_that_does_not_succeed_is_told_with_its_error(app: rota.App) -> None:
     @app.job("fails")

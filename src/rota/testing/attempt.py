@@ -1,8 +1,8 @@
 """One attempt on the test's connection: claim, handler, effects and outcome are statements of its
 open transaction.
 
-There is no lease keeper and no second connection: nobody else sees the claim. The attempt is a
-generator, which yields operations and one call of the handler; `perform` and `aperform` drive it.
+There is no lease keeper and no second connection: nobody else sees the claim. An attempt is an
+operation, a call of the handler and another operation.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import time
-from collections.abc import Generator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -46,41 +45,35 @@ ENDED = (
 
 
 @dataclass(frozen=True, slots=True)
-class HandlerCall:
-    """The call of the handler, among the operations of an attempt."""
+class BoundAttempt:
+    """An attempt that has begun on the connection of the test."""
 
     attempt: Attempt
-    arguments: dict[str, Any]
+    arguments: dict[str, Any] | None
+    """Those of the handler; None: they cannot be read, and the attempt has ended."""
     spec: WorkerSpec
+    transaction: str | None
+    """The transaction of the test."""
 
     @property
     def is_async(self) -> bool:
         return self.attempt.job_type.is_async
 
     def call(self) -> Any:
-        """Call it; of an async one, return the coroutine."""
+        """Call the handler; of an async one, return the coroutine."""
+        assert self.arguments is not None
         job_type = self.attempt.job_type
         given = (self.attempt.open_context(),) if job_type.takes_context else ()
         return job_type.func(*given, **self.arguments)
 
 
-Steps = Generator[Operation[Any] | HandlerCall, Any, Performed]
-
-
 def perform(database: BoundDatabase, spec: WorkerSpec, state: Any, id_: int) -> Performed:
     """Run one attempt of a job on a plain connection, in the calling thread; an async handler in a
     loop of its own."""
-    steps = _attempt(database, spec, state, id_)
-    try:
-        step = next(steps)
-        while True:
-            if isinstance(step, HandlerCall):
-                _call(database, step)
-                step = next(steps)
-            else:
-                step = steps.send(database.run(step))
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]
+    begun = database.run(_begin(database, spec, state, id_))
+    if begun.arguments is not None:
+        _call(database, begun)
+    return database.run(_finish(begun))
 
 
 async def aperform(database: BoundDatabase, spec: WorkerSpec, state: Any, id_: int) -> Performed:
@@ -92,52 +85,75 @@ async def aperform(database: BoundDatabase, spec: WorkerSpec, state: Any, id_: i
     Raises:
         UsageError: the handler is plain and so is the connection, which may belong to this thread.
     """
-    steps = _attempt(database, spec, state, id_)
-    try:
-        step = next(steps)
-        while True:
-            answer = None
-            if not isinstance(step, HandlerCall):
-                answer = await database.arun(step)
-            elif step.is_async:
-                await _acall(step)
-            elif database.is_async:
-                await asyncio.to_thread(_call, database, step)
-            elif database.has_thread:
-                await database.call_from_loop(partial(_call, database, step))
-            else:
-                raise UsageError(
-                    f"the handler of {step.attempt.job_type.name!r} is a plain function and the "
-                    "test's connection a plain one: call perform or drain from plain code, outside "
-                    "the event loop"
-                )
-            step = steps.send(answer)
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]
+    begun = await database.arun(_begin(database, spec, state, id_))
+    if begun.arguments is None:
+        pass
+    elif begun.is_async:
+        await _acall(begun)
+    elif database.is_async:
+        await asyncio.to_thread(_call, database, begun)
+    elif database.has_thread:
+        await database.call_from_loop(partial(_call, database, begun))
+    else:
+        raise UsageError(
+            f"the handler of {begun.attempt.job_type.name!r} is a plain function and the test's "
+            "connection a plain one: call perform or drain from plain code, outside the event loop"
+        )
+    return await database.arun(_finish(begun))
 
 
-def _attempt(database: BoundDatabase, spec: WorkerSpec, state: Any, id_: int) -> Steps:
+def _begin(
+    database: BoundDatabase, spec: WorkerSpec, state: Any, id_: int
+) -> Operation[BoundAttempt]:
+    """Claim the job, and set the savepoint to which an aborted transaction returns."""
     claimed_at = time.monotonic()
-    claimed: ops.Claimed = yield ops.claim_one(spec.make_claimant(), id_)
+    claimed = yield from ops.claim_one(spec.make_claimant(), id_)
     [job] = claimed.jobs
     [attempt] = make_attempts(claimed, spec.types, spec.list_leases_s(), claimed_at)
     if has_awaited(job):
-        told = yield ops.read_results([job.id])
+        told = yield from ops.read_results([job.id])
         attempt.results = told[job.id]
     if attempt.must_record_start:
-        yield ops.start([(job.id, job.claims, False)])
-    yield from _call_in_savepoint(database, spec, state, attempt)
+        yield from ops.start([(job.id, job.claims, False)])
+    read = attempt.read_arguments()
+    if not isinstance(read, tuple):
+        _end(attempt, read)
+        return BoundAttempt(attempt, None, spec, None)
+
+    def note(context: Context) -> float:
+        attempt.completes = True
+        return time.monotonic() - (attempt.began_at or time.monotonic())
+
+    completer = Completer(database, spec.release, note)
+    keeper, jobs = EffectKeeper(database), attempt.job_type.jobs
+    context = Context(job, spec.name, state, None, completer, keeper, attempt.results, jobs)
+    Attempt.admit([attempt])
+    Attempt.begin([attempt], None, lambda _: context)
+    transaction = yield from _read_transaction()
+    yield Query("savepoint", command=f"savepoint {SAVEPOINT}")
+    return BoundAttempt(attempt, read[0], spec, transaction)
+
+
+def _finish(begun: BoundAttempt) -> Operation[Performed]:
+    """Write the outcome. What the handler wrote stays, as what it commits stays in production,
+    unless it left the transaction aborted.
+
+    Raises UsageError: the transaction is another one now.
+    """
+    attempt, job = begun.attempt, begun.attempt.job
+    error = _find_error(attempt)
+    if begun.arguments is not None and not (yield from _return_to(begun.transaction)):
+        raise UsageError(ENDED) from error
     if attempt.context is not None and attempt.context._progress is not None:
-        yield ops.progress([(job.id, job.claims, attempt.context._encode_progress())])
+        yield from ops.progress([(job.id, job.claims, attempt.context._encode_progress())])
     ending = make_ending(attempt, time.monotonic())
-    written: ops.Written | None = yield ops.settle_one(ending, spec.release)
+    written = yield from ops.settle_one(ending, begun.spec.release)
     late = find_late_result(attempt)
     if written is None and late is not None:
-        yield ops.keep_results([(job.id, job.claims, late)])
+        yield from ops.keep_results([(job.id, job.claims, late)])
     if job.batch is not None:
-        yield ops.fold_all_batches()
-    found: list[Job] = yield ops.find(Filter(ids=[job.id]))
-    error = _find_error(attempt)
+        yield from ops.fold_all_batches()
+    found = yield from ops.find(Filter(ids=[job.id]))
     if written is None and not attempt.completes:
         raise UsageError(ENDED) from error
     if attempt.completes and written is not None:
@@ -149,39 +165,6 @@ def make_unkept(ending: ops.Ending) -> Job:
     """Return a job that is over and of which its type keeps nothing."""
     result = ending.transition.result_json
     return msgspec.structs.replace(ending.job, status=Status.SUCCEEDED, result_json=result)
-
-
-def _call_in_savepoint(
-    database: BoundDatabase, spec: WorkerSpec, state: Any, attempt: Attempt
-) -> Generator[Operation[Any] | HandlerCall, Any, None]:
-    """Call the handler, and end the attempt. If it leaves the transaction aborted, return to where
-    it began; otherwise what it wrote stays, as what it commits stays in production.
-
-    Raises UsageError: the transaction is another one after it.
-    """
-    read = attempt.read_arguments()
-    if not isinstance(read, tuple):
-        _end(attempt, read)
-        return
-
-    def note(context: Context) -> float:
-        attempt.completes = True
-        return time.monotonic() - (attempt.began_at or time.monotonic())
-
-    completer = Completer(database, spec.release, note)
-    keeper, jobs = EffectKeeper(database), attempt.job_type.jobs
-    context = Context(attempt.job, spec.name, state, None, completer, keeper, attempt.results, jobs)
-    Attempt.admit([attempt])
-    Attempt.begin([attempt], None, lambda _: context)
-    transaction = yield _read_transaction()
-    yield _command(f"savepoint {SAVEPOINT}")
-    yield HandlerCall(attempt, read[0], spec)
-    if not (yield _return_to(transaction)):
-        raise UsageError(ENDED) from _find_error(attempt)
-
-
-def _command(text: str) -> Operation[None]:
-    yield Query("savepoint", command=text)
 
 
 def _read_transaction() -> Operation[str | None]:
@@ -203,23 +186,23 @@ def _return_to(transaction: str | None) -> Operation[bool]:
 # The call of the handler: in a copy of the caller's context variables, as in a worker
 
 
-def _call(database: BoundDatabase, step: HandlerCall) -> None:
-    if step.is_async:
-        database.run_coroutine(_acall(step))
+def _call(database: BoundDatabase, begun: BoundAttempt) -> None:
+    if begun.is_async:
+        database.run_coroutine(_acall(begun))
         return
     call = contextvars.copy_context().run
-    call(invoke, step.attempt, step.call, step.spec.arounds, time.monotonic, _end)
-    _raise_what_ends_the_test(step.attempt, is_cancelled=False)
+    call(invoke, begun.attempt, begun.call, begun.spec.arounds, time.monotonic, _end)
+    _raise_what_ends_the_test(begun.attempt, is_cancelled=False)
 
 
-async def _acall(step: HandlerCall) -> None:
+async def _acall(begun: BoundAttempt) -> None:
     async with AsyncExitStack() as stack:
-        for one in step.spec.lifespans:  # those of the App's Jobs
+        for one in begun.spec.lifespans:  # those of the App's Jobs
             await stack.enter_async_context(one())
-        called = ainvoke(step.attempt, step.call, step.spec.arounds, time.monotonic, _end)
+        called = ainvoke(begun.attempt, begun.call, begun.spec.arounds, time.monotonic, _end)
         task = asyncio.create_task(called, name="rota job")
         await task
-        _raise_what_ends_the_test(step.attempt, is_cancelled=task.cancelling() > 0)
+        _raise_what_ends_the_test(begun.attempt, is_cancelled=task.cancelling() > 0)
 
 
 def _end(attempt: Attempt, end: End) -> None:

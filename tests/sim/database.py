@@ -107,7 +107,7 @@ class SimConnection(_Known):
         return SimDriver(self)
 
     @property
-    def is_closed(self) -> bool:
+    def closed(self) -> bool:
         return self.is_broken
 
     @property
@@ -117,7 +117,7 @@ class SimConnection(_Known):
     async def close(self) -> None:
         self.cut()
 
-    async def cancel(self, timeout_s: float) -> None:
+    async def ask_to_cancel(self, timeout_s: float) -> None:
         await self.world.travel(self)
         if self._session is not None:
             self.world.server.cancel(self._session)
@@ -140,8 +140,8 @@ class SimConnection(_Known):
         for channel in channels:
             self.world.listen(channel, self)
 
-    async def notifications(self, for_s: float) -> AsyncIterator[psycopg.Notify]:
-        until = asyncio.get_running_loop().time() + for_s
+    async def notifies(self, *, timeout: float) -> AsyncIterator[psycopg.Notify]:
+        until = asyncio.get_running_loop().time() + timeout
         while True:
             try:
                 async with asyncio.timeout_at(until):

@@ -33,7 +33,7 @@ async def test_a_link_that_was_closed_while_it_was_lent_opens_another_connection
     link = StoreLink(Database(database), "link")
     async with link.borrow() as lent:
         await link.close()
-    assert lent.is_closed
+    assert lent.closed
     assert (await link.run(ops.read_clock())).utcoffset() is not None
     await link.close()
     assert link._connection is None
@@ -46,7 +46,7 @@ async def _close_while_it_waits(url: str) -> None:
         async with link.borrow() as connection:
             is_open.set()
             await may_ask.wait()
-            await connection._connection.execute("select pg_sleep(60)")
+            await connection.execute("select pg_sleep(60)")
 
     asking = asyncio.create_task(ask())
     await is_open.wait()

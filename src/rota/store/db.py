@@ -11,7 +11,7 @@ from rota.errors import UsageError
 from rota.store.driver import Operation, Translator, adrive, drive
 from rota.store.drivers import find_async_driver, find_driver, own
 from rota.store.drivers.own import Deadline, OwnConnection
-from rota.store.drivers.psycopg3 import AsyncPsycopgDriver, PsycopgDriver
+from rota.store.drivers.psycopg3 import PsycopgDriver
 from rota.store.errors import ServerTrouble, StoreError, is_away, translate_for_app
 from rota.store.pools import Pools
 from rota.store.statements import Statements
@@ -125,7 +125,7 @@ class Database:
     ) -> OwnConnection:
         """Open a connection of Rota's own, in autocommit. Raises the driver's errors."""
         timeouts = {"statement_timeout_s": statement_timeout_s, "lock_timeout_s": lock_timeout_s}
-        return await OwnConnection.open(self.conninfo(role, **timeouts), self.prepare_threshold)
+        return await own.open_async(self.conninfo(role, **timeouts), self.prepare_threshold)
 
     @contextmanager
     def open_connection(self, role: str) -> Iterator[psycopg.Connection]:
@@ -133,7 +133,7 @@ class Database:
 
         Unlike the pool, which tries again, it says at once why it cannot.
         """
-        with own.translate_errors(), own.connect(self.conninfo(role)) as connection:
+        with own.translate_errors(), own.open_plain(self.conninfo(role)) as connection:
             yield connection
 
     @contextmanager
@@ -207,8 +207,8 @@ class Database:
                 return await adrive(theirs, operation, self.statements, atomic=atomic)
         with Border(is_own=True):
             async with self._pools.aconnection() as pooled:
-                ours = AsyncPsycopgDriver(pooled)
-                limit = Deadline(OwnConnection(pooled), patience.answer_s or ANSWER_S)
+                ours = pooled.driver()
+                limit = Deadline(pooled, patience.answer_s or ANSWER_S)
                 with _Doubt(patience):
                     return await adrive(
                         ours, operation, self.statements, atomic=atomic, limit=limit

@@ -99,7 +99,7 @@ class StoreLink:
             await connection.close()
 
     async def _open(self) -> OwnConnection:
-        if self._connection is None or self._connection.is_closed:
+        if self._connection is None or self._connection.closed:
             try:
                 async with asyncio.timeout(self._answer_s):
                     self._connection = await self._database.connect(

@@ -31,5 +31,5 @@ async def notifications(
         while True:
             await adrive(connection.driver(), probe(), link.statements, limit=limit)
             yield None
-            async for notification in connection.notifications(PROBE_S):
+            async for notification in connection.notifies(timeout=PROBE_S):
                 yield notification.channel, notification.payload

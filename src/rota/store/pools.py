@@ -19,7 +19,7 @@ import psycopg
 from psycopg import capabilities
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolClosed, PoolTimeout
 
-from rota.store.drivers.own import CANCEL_S, explain_cancel
+from rota.store.drivers.own import CANCEL_S, OwnConnection, explain_cancel
 from rota.store.drivers.psycopg3 import translate
 from rota.store.errors import PoolExhausted, ServerTrouble, StoreError
 
@@ -41,11 +41,35 @@ _EXIT_S = 1.0
 _all: weakref.WeakSet[Pools] = weakref.WeakSet()
 
 
+class LastFailure:
+    """Why the last connection of a pool could not be opened, or is not open yet; None: it is."""
+
+    def __init__(self) -> None:
+        self.error: psycopg.Error | None = None
+
+    @contextmanager
+    def note(self) -> Iterator[None]:
+        """Note what becomes of a connect, for a block."""
+        self.error = psycopg.OperationalError("the server accepts no connection")
+        try:
+            yield
+        except psycopg.Error as error:
+            self.error = error
+            raise
+        self.error = None
+
+
 class PlainPooled(psycopg.Connection):
     """A connection that does not wait for ever for an answer."""
 
     answer_s: float | None = None
     """Longest wait for one answer. Set by who borrows it."""
+
+    @classmethod
+    def connect(cls, conninfo: str = "", **settings: Any) -> Any:
+        failure: LastFailure = settings.pop("failure")
+        with failure.note():
+            return super().connect(conninfo, **settings)
 
     def wait(self, gen: WaitGenerator[T], *arguments: Any, **settings: Any) -> T:
         """Wait as psycopg does, which looks up ten times a second. Past the limit the server is
@@ -83,6 +107,16 @@ class PlainPooled(psycopg.Connection):
                 return  # the connection is cut soon
 
 
+class AsyncPooled(OwnConnection):
+    """A connection of an async pool."""
+
+    @classmethod
+    async def connect(cls, conninfo: str = "", **settings: Any) -> Any:
+        failure: LastFailure = settings.pop("failure")
+        with failure.note():
+            return await super().connect(conninfo, **settings)
+
+
 class SyncPool(ConnectionPool[PlainPooled]):
     """A pool that replaces all its idle connections when the server has closed one: a restart
     closes all, and a new one is open at once."""
@@ -96,14 +130,14 @@ class SyncPool(ConnectionPool[PlainPooled]):
         return connection
 
 
-class AsyncPool(AsyncConnectionPool[psycopg.AsyncConnection]):
+class AsyncPool(AsyncConnectionPool[AsyncPooled]):
     """As `SyncPool`; and its workers end when they are cancelled.
 
     `asyncio.run` cancels the remaining tasks and waits for them. A worker that is connecting would
     take that for a failed attempt, continue, and keep `asyncio.run` waiting for ever.
     """
 
-    async def getconn(self, timeout: float | None = None) -> psycopg.AsyncConnection:
+    async def getconn(self, timeout: float | None = None) -> AsyncPooled:
         connection = await super().getconn(timeout)
         if _is_closed(connection):
             try:
@@ -129,48 +163,6 @@ class _UntilCancelled:
         if task is not None and task.cancelling():
             raise asyncio.CancelledError
         return await self._tasks.get()
-
-
-class LastFailure:
-    """Why the last connection of a pool could not be opened, or is not open yet; None: it is."""
-
-    def __init__(self) -> None:
-        self.error: psycopg.Error | None = None
-
-    @contextmanager
-    def note(self) -> Iterator[None]:
-        """Note what becomes of a connect, for a block."""
-        self.error = psycopg.OperationalError("the server accepts no connection")
-        try:
-            yield
-        except psycopg.Error as error:
-            self.error = error
-            raise
-        self.error = None
-
-    def plain(self) -> type[PlainPooled]:
-        """Return the class of a plain pool's connections, which note their failures here."""
-        note = self.note
-
-        class PlainNoting(PlainPooled):
-            @classmethod
-            def connect(cls, conninfo: str = "", **settings: Any) -> Any:
-                with note():
-                    return super().connect(conninfo, **settings)
-
-        return PlainNoting
-
-    def asynchronous(self) -> type[psycopg.AsyncConnection]:
-        """As `plain`, for an async pool."""
-        note = self.note
-
-        class AsyncNoting(psycopg.AsyncConnection):
-            @classmethod
-            async def connect(cls, conninfo: str = "", **settings: Any) -> Any:
-                with note():
-                    return await super().connect(conninfo, **settings)
-
-        return AsyncNoting
 
 
 class _Opened:
@@ -208,6 +200,7 @@ class Pools:
             "kwargs": {
                 "autocommit": True,
                 "prepare_threshold": PREPARE_AFTER if prepares else None,
+                "failure": self._failure,
             },
         }
         self._by_process: dict[int, _Opened] = {}
@@ -231,7 +224,7 @@ class Pools:
                 raise
 
     @asynccontextmanager
-    async def aconnection(self) -> AsyncIterator[psycopg.AsyncConnection]:
+    async def aconnection(self) -> AsyncIterator[AsyncPooled]:
         """Lend a connection of the running loop's pool, in autocommit, as `connection` does."""
         try:
             until = monotonic() + self._wait_s
@@ -330,8 +323,9 @@ class Pools:
             # A pool would try until its time is up and then hide the reason: a wrong password or an
             # absent server is reported here, at once.
             psycopg.connect(self._conninfo()).close()
-            kind = self._failure.plain()
-            pool = SyncPool(self._conninfo(), open=True, connection_class=kind, **self._options)
+            pool = SyncPool(
+                self._conninfo(), open=True, connection_class=PlainPooled, **self._options
+            )
             opening.set_result(pool)
         except psycopg.Error as error:
             opening.set_exception(error)
@@ -351,8 +345,9 @@ class Pools:
     async def _aopen(self) -> AsyncPool:
         # As in _open.
         await (await psycopg.AsyncConnection.connect(self._conninfo())).close()
-        kind = self._failure.asynchronous()
-        pool = AsyncPool(self._conninfo(), open=False, connection_class=kind, **self._options)
+        pool = AsyncPool(
+            self._conninfo(), open=False, connection_class=AsyncPooled, **self._options
+        )
         await pool.open()
         return pool
 

@@ -9,7 +9,7 @@ import asyncio
 import os
 import re
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -123,24 +123,16 @@ def translate_refusals() -> Iterator[None]:
         raise RotaError(f"the database refuses: {known.summary}{advice}") from error
 
 
-@contextmanager
-def connect(conninfo: str) -> Iterator[psycopg.Connection]:
-    """Open a connection for a block, in autocommit.
-
-    It prepares nothing: the block is short, and there may be an unknown pooler in between.
-    """
-    with open_plain(conninfo) as connection:
-        yield connection
-
-
 def open_plain(conninfo: str) -> psycopg.Connection:
-    """Open a connection, in autocommit, that prepares nothing. Raises psycopg's errors."""
+    """Open a connection, in autocommit, that prepares nothing: it is used for a short time, and
+    there may be an unknown pooler in between. Raises psycopg's errors."""
     return psycopg.connect(conninfo, autocommit=True, prepare_threshold=None)
 
 
-async def open_async(conninfo: str) -> psycopg.AsyncConnection:
-    """As `open_plain`, for the running loop."""
-    return await psycopg.AsyncConnection.connect(conninfo, autocommit=True, prepare_threshold=None)
+async def open_async(conninfo: str, prepare_threshold: int | None = None) -> OwnConnection:
+    """As `open_plain`, for the running loop. It prepares a statement after this many runs."""
+    settings: dict[str, Any] = {"autocommit": True, "prepare_threshold": prepare_threshold}
+    return await OwnConnection.connect(conninfo, **settings)
 
 
 def wait_for_notification(connection: psycopg.Connection, for_s: float) -> bool:
@@ -148,53 +140,33 @@ def wait_for_notification(connection: psycopg.Connection, for_s: float) -> bool:
     return bool(list(connection.notifies(timeout=for_s, stop_after=1)))
 
 
-class OwnConnection:
-    """An async connection of Rota's, in autocommit. Its methods raise what psycopg raises."""
-
-    def __init__(self, connection: psycopg.AsyncConnection) -> None:
-        self._connection = connection
-
-    @classmethod
-    async def open(cls, conninfo: str, prepare_threshold: int | None) -> OwnConnection:
-        settings: dict[str, Any] = {"autocommit": True, "prepare_threshold": prepare_threshold}
-        return cls(await psycopg.AsyncConnection.connect(conninfo, **settings))
+class OwnConnection(psycopg.AsyncConnection):
+    """An async connection of Rota's."""
 
     def driver(self) -> AsyncPsycopgDriver:
         """Return the driver for one operation."""
-        return AsyncPsycopgDriver(self._connection)
-
-    @property
-    def is_closed(self) -> bool:
-        return self._connection.closed
+        return AsyncPsycopgDriver(self)
 
     @property
     def is_idle(self) -> bool:
         """Whether it is open, and neither in a statement nor in a transaction."""
-        status = self._connection.info.transaction_status
-        return not self._connection.closed and status == pq.TransactionStatus.IDLE
+        return not self.closed and self.info.transaction_status == pq.TransactionStatus.IDLE
 
-    async def close(self) -> None:
-        await self._connection.close()
-
-    async def cancel(self, timeout_s: float) -> None:
+    async def ask_to_cancel(self, timeout_s: float) -> None:
         """Ask the server to cancel the statement. Whether the server receives that is unknown."""
         with suppress(psycopg.Error, OSError):
-            await self._connection.cancel_safe(timeout=timeout_s)
+            await self.cancel_safe(timeout=timeout_s)
 
     def cut(self) -> None:
         """Break it without asking the server: a caller that waits for its answer gets an error."""
         with suppress(OSError, psycopg.Error):
-            copy = os.dup(self._connection.fileno())
+            copy = os.dup(self.fileno())
             with socket.socket(fileno=copy) as end:
                 end.shutdown(socket.SHUT_RDWR)
 
     async def listen(self, *channels: str) -> None:
         for channel in channels:
-            await self._connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
-
-    def notifications(self, for_s: float) -> AsyncIterator[psycopg.Notify]:
-        """Yield the notifications of this long, as they come, with `channel` and `payload`."""
-        return self._connection.notifies(timeout=for_s)
+            await self.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
 
 
 def explain_cancel(limit_s: float) -> psycopg.errors.QueryCanceled:
@@ -240,7 +212,7 @@ class Deadline:
         self._task = asyncio.get_running_loop().create_task(self._cut())
 
     async def _cut(self) -> None:
-        await self._connection.cancel(self._cancel_s)
+        await self._connection.ask_to_cancel(self._cancel_s)
         await asyncio.sleep(self._cancel_s)
         self._has_cut = True
         self._connection.cut()

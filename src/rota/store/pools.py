@@ -241,7 +241,7 @@ class Pools:
             raise self._translate(error) from error
 
     def close(self, threads_s: float = _CLOSE_S) -> None:
-        """Close the sync pool. The next use opens it again. Each of its threads has `timeout_s` to
+        """Close the sync pool. The next use opens it again. Each of its threads has `threads_s` to
         end."""
         opened = self._of_this_process()
         with opened.lock:

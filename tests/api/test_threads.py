@@ -107,7 +107,7 @@ def test_of_threads_that_are_the_first_at_once_one_connects_and_all_get_its_resu
         calls = [threads.submit(charge.enqueue) for _ in range(5)]
         taken, _ = mute.accept()
         try:
-            eventually(lambda: _threads_in("result", threads) == 4, what="the others wait for it")
+            eventually(lambda: _threads_in("_sync_pool", threads) == 5, what="all wait for it")
         finally:
             taken.close()
             left = wait(calls, CHILD_S).not_done

@@ -10,8 +10,8 @@ import select
 import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
-from concurrent.futures import CancelledError, Future
-from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from math import inf
 from time import monotonic
 from typing import Any, TypeVar, cast
 
@@ -166,14 +166,17 @@ class _UntilCancelled:
 
 
 class _Opened:
-    """The pools that one process has opened or is opening.
-
-    The lock guards them, and is held for moments only: never while the process waits for a server.
-    """
+    """The pools that one process has opened or is opening."""
 
     def __init__(self) -> None:
+        self.opening = threading.Lock()
+        """Held while a thread opens the sync pool, which may wait for the server."""
+        self.pool: SyncPool | None = None
+        self.failure: psycopg.Error | None = None
+        """Why the sync pool could not be opened at `failed_at`."""
+        self.failed_at = -inf
         self.lock = threading.Lock()
-        self.pool: Future[SyncPool] | None = None
+        """Guards the pools of the loops, and is held for moments only."""
         self.async_pools: dict[asyncio.AbstractEventLoop, asyncio.Task[AsyncPool]] = {}
 
 
@@ -244,17 +247,16 @@ class Pools:
         """Close the sync pool. The next use opens it again. Each of its threads has `threads_s` to
         end."""
         opened = self._of_this_process()
-        with opened.lock:
-            opening, opened.pool = opened.pool, None
-        if opening is not None:
-            with suppress(CancelledError, psycopg.Error):  # or nothing has come of it
-                opening.result().close(threads_s)
+        with opened.opening:
+            pool, opened.pool = opened.pool, None
+        if pool is not None:
+            pool.close(threads_s)
 
     def close_at_exit(self) -> None:
         """Close the sync pool, if this process has one, without waiting for threads that are
         opening it."""
         opened = self._by_process.get(os.getpid())
-        if opened is not None and opened.pool is not None and opened.pool.done():
+        if opened is not None and opened.pool is not None:
             self.close(_EXIT_S)
 
     def forget_closed_loops(self) -> None:
@@ -304,33 +306,27 @@ class Pools:
         return PoolExhausted(f"{why} ({translate(error).first_line})", driver_error=error)
 
     def _sync_pool(self) -> SyncPool:
-        while True:
-            opened = self._of_this_process()
-            mine: Future[SyncPool] | None = None
-            with opened.lock:
-                opening = opened.pool
-                if opening is None or _has_failed(opening):
-                    # Dozens of threads may be the first at once: one of them tries to connect, and
-                    # all get its result.
-                    opening = opened.pool = mine = Future()
-            if mine is not None:
-                self._open(mine)
-            with suppress(CancelledError):  # it was interrupted
-                return opening.result()
+        asked_at, opened = monotonic(), self._of_this_process()
+        if (pool := opened.pool) is not None:
+            return pool
+        # Dozens of threads may be the first at once: one of them tries to connect, and all get its
+        # result.
+        with opened.opening:
+            if opened.pool is None:
+                if opened.failure is not None and asked_at < opened.failed_at:
+                    raise opened.failure
+                try:
+                    opened.pool = self._open()
+                except psycopg.Error as error:
+                    opened.failure, opened.failed_at = error, monotonic()
+                    raise
+            return opened.pool
 
-    def _open(self, opening: Future[SyncPool]) -> None:
-        try:
-            # A pool would try until its time is up and then hide the reason: a wrong password or an
-            # absent server is reported here, at once.
-            psycopg.connect(self._conninfo()).close()
-            pool = SyncPool(
-                self._conninfo(), open=True, connection_class=PlainPooled, **self._options
-            )
-            opening.set_result(pool)
-        except psycopg.Error as error:
-            opening.set_exception(error)
-        finally:
-            opening.cancel()  # if there is no result, the others try for themselves
+    def _open(self) -> SyncPool:
+        # A pool would try until its time is up and then hide the reason: a wrong password or an
+        # absent server is reported here, at once.
+        psycopg.connect(self._conninfo()).close()
+        return SyncPool(self._conninfo(), open=True, connection_class=PlainPooled, **self._options)
 
     async def _async_pool(self) -> AsyncPool:
         loop, opened = asyncio.get_running_loop(), self._of_this_process()
@@ -371,7 +367,7 @@ def _rest_s(until: float) -> float:
     return max(until - monotonic(), 1.0)
 
 
-def _has_failed(opening: asyncio.Task[AsyncPool] | Future[SyncPool]) -> bool:
+def _has_failed(opening: asyncio.Task[AsyncPool]) -> bool:
     return opening.done() and (opening.cancelled() or opening.exception() is not None)
 
 

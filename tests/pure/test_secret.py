@@ -316,12 +316,9 @@ def test_hidden_values_are_masked_in_every_form_for_as_long_as_they_are_hidden()
         ("  hunter2\n", " Ada ", "hunter2 hunter2\n", "*** ***\n"),
         ("one line\nsecond line\nlast", "-", "bad second line: last", "bad ***: last"),
         ("-----BEGIN X-----\nMIIEvQIB", "-", "-----BEGIN X----- MIIEvQIB", "-----BEGIN X----- ***"),
-        ('a"b/é', "-", json.dumps({"b": json.dumps({"t": 'a"b/é'})}), r'{"b": "{\"t\": \"***\"}"}'),
-        ('a"b/é', "-", str({"b": json.dumps({"t": 'a"b/é'})}), "{'b': '{\"t\": \"***\"}'}"),
-        ("värde", "-", repr("värde".encode()), "b'***'"),
         ("tok-1", "Anna", r"'Dear\nAnna\n' and Annabel", r"'Dear\n***\n' and Annabel"),
     ],
-    ids=str.split("plus quoted case case-of-a-secret blanks lines pem json repr bytes escape"),
+    ids=str.split("plus quoted case case-of-a-secret blanks lines pem escape"),
 )
 def test_a_value_is_masked_in_its_ordinary_forms(
     secret: str, personal: str, text: str, shown: str

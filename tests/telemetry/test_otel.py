@@ -212,7 +212,7 @@ def test_many_jobs_of_one_call_have_one_span_and_a_call_of_many_links_to_all(
 @rule("M12")
 def test_a_meta_without_a_trace_is_no_error(traced: Traced, connection: Connection) -> None:
     traced.app.job("given")(lambda: None)
-    odd: list[Any] = [None, {"traceparent": 7}, {"traceparent": "00-zz-1-01"}, {"tracestate": "a"}]
+    odd: list[Any] = [None, {"tenant": 7}, {"traceparent": "00-zz-1-01"}, {"tracestate": "a"}]
     for meta in odd:
         connection.execute(
             "insert into rota.job (job_type, meta) values ('given', %s)",

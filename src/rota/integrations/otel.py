@@ -210,14 +210,9 @@ def _describe_job(job: Job) -> dict[str, Any]:
 
 
 def _find_origin(job: Job) -> SpanContext | None:
-    """Return the span of the enqueue. The meta may be of any program."""
-    meta = job.meta
-    if not isinstance(meta, dict):
-        return None
-    carrier = {name: meta[name] for name in ("traceparent", "tracestate") if name in meta}
-    if not all(isinstance(value, str) for value in carrier.values()):
-        return None
-    found = trace.get_current_span(_W3C.extract(carrier, TraceContext())).get_span_context()
+    """Return the span of the enqueue."""
+    context = _W3C.extract(job.meta or {}, TraceContext())
+    found = trace.get_current_span(context).get_span_context()
     return found if found.is_valid else None
 
 

@@ -253,9 +253,9 @@ def _configure(schedule: ScheduleOptions, timeout_s: float) -> Any:
 
 @contextmanager
 def _begin(ctx: rota.Context) -> Iterator[None]:
-    meta = ctx.job.meta if isinstance(ctx.job.meta, dict) else {}
-    headers = {name: meta[name] for name in _HEADERS if isinstance(meta.get(name), str)}
     job = ctx.job
+    meta = job.meta or {}
+    headers = {name: meta[name] for name in _HEADERS if name in meta}
     transaction = sentry_sdk.continue_trace(
         headers, op="queue.process", name=job.job_type, source="task", origin="auto.queue.rota"
     )

@@ -361,9 +361,7 @@ def _find_types(rows: Iterator[dict[str, Any]], columns: Sequence[str]) -> dict[
     for row in rows:
         for name in columns:
             seen[name].add(_name_type(row[name]))
-    return {
-        name: _TYPES.get(frozenset(kinds - {"NoneType"}), "string") for name, kinds in seen.items()
-    }
+    return {name: _choose_type(kinds - {"NoneType"}) for name, kinds in seen.items()}
 
 
 def _name_type(value: Any) -> str:
@@ -374,14 +372,9 @@ def _name_type(value: Any) -> str:
     return "long" if -(2**63) <= value < 2**63 else "longer"
 
 
-_TYPES = {
-    frozenset({"bool"}): "bool",
-    frozenset({"int"}): "int64",
-    frozenset({"long"}): "int64",
-    frozenset({"int", "long"}): "int64",
-    frozenset({"float"}): "float64",
-    frozenset({"int", "float"}): "float64",
-}
+def _choose_type(kinds: set[str]) -> str:
+    held = {"bool": {"bool"}, "int64": {"int", "long"}, "float64": {"int", "float"}}
+    return next((kind for kind, fits in held.items() if kinds and kinds <= fits), "string")
 
 
 def _fit(value: Any, kind: str) -> Any:

@@ -1,12 +1,10 @@
-"""The endpoint that drains, as a WSGI application: alone, in Flask and in Django, over real
-HTTP."""
+"""The endpoint that drains, as a WSGI application over real HTTP. What it shares with that of ASGI
+is tried there; the page on it tries both in Flask and Django."""
 
 from __future__ import annotations
 
 import http.client
 import json
-import os
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +17,6 @@ import pytest
 
 import rota
 from tests.api.rows import Rows
-from tests.support import forked
 from tests.support.rules import rule
 from tests.support.server import unused_port
 
@@ -131,32 +128,12 @@ def test_a_drain_has_the_seconds_that_the_endpoint_was_given(
 def test_without_a_database_the_answer_is_to_come_again() -> None:
     app = rota.App(f"postgresql://postgres@127.0.0.1:{unused_port()}/x")
     app.job("work")(lambda: None)
-    with serving(rota.wsgi.drain_endpoint(app, secret=SECRET)) as port:
-        status, headers, said = ask(port, **ALLOWED)
-    assert (status, headers["retry-after"]) == (503, "60")
-    assert said["error"]["type"] == "DatabaseUnavailable"
+    answer = rota.wsgi.drain_endpoint(app, secret=SECRET).answer("POST", f"Bearer {SECRET}")
+    assert (answer.status, answer.headers["retry-after"]) == (503, "60")
+    assert answer.value["error"]["type"] == "DatabaseUnavailable"
 
 
 async def test_on_an_event_loop_it_says_what_to_use_instead(app: rota.App) -> None:
     app.job("work")(lambda: None)
     with pytest.raises(rota.UsageError, match=r"use rota\.asgi\.drain_endpoint"):
         rota.wsgi.drain_endpoint(app, secret=SECRET).answer("POST", ALLOWED["Authorization"])
-
-
-@rule("M80")
-@pytest.mark.system
-def test_it_works_in_the_urls_of_django(app: rota.App, rows: Rows) -> None:
-    job = rows.insert("greet", '{"name": "Ada"}')
-    url = app.url
-    assert url is not None
-    command = ["-m", "tests.api.django_site", url, SECRET]
-    pipe: dict[str, Any] = {"stdout": subprocess.PIPE, "text": True}
-    with forked.start(command, env=os.environ, cwd=forked.ROOT, **pipe) as site:
-        try:
-            assert site.stdout is not None
-            port = int(site.stdout.readline())
-            assert ask(port, path="/tick")[0] == 401
-            assert ask(port, path="/tick", **ALLOWED)[2]["succeeded"] == 1
-            assert ask(port, "GET", f"/jobs/{job}")[2]["result"] == "hello Ada"
-        finally:
-            site.kill()

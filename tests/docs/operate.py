@@ -12,6 +12,7 @@ import httpx
 import msgspec
 import psycopg
 import pytest
+from django.test import RequestFactory
 from fastapi.testclient import TestClient
 from psycopg.conninfo import make_conninfo
 
@@ -24,6 +25,7 @@ from rota.store.db import Database
 from rota.store.migrate import migrate
 from tests.docs.reader import Reader, read_page
 from tests.docs.supposed import follows, make_database
+from tests.support.django_site import django_database
 from tests.support.pooler import Pooler, program
 from tests.support.web import serving
 
@@ -163,7 +165,14 @@ def drain_on_request(reader: Reader) -> None:
     assert client.post("/tick").status_code == 401
     allowed = {"Authorization": f"Bearer {secret}"}
     assert client.post("/tick", headers=allowed).json["succeeded"] == 1
-    assert reader.names["tick_view"].csrf_exempt  # tests/api/test_wsgi.py asks one like it
+    reader.names["greet"].enqueue("Grace")
+    view = reader.names["tick_view"]
+    with django_database(reader.url):  # which sets Django up
+        asked = RequestFactory()
+        assert view(asked.post("/tick")).status_code == 401
+        answer = view(asked.post("/tick", headers=allowed))
+    assert json.loads(answer.content)["succeeded"] == 1
+    assert view.csrf_exempt
 
 
 @follows("erase.md")

@@ -116,10 +116,8 @@ class DrainEndpoint:
         """Answer one request, or the server's start and end."""
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
-        elif scope["type"] == "http":
-            await self._answer(scope, receive, send)
         else:
-            await send({"type": "websocket.close", "code": 1000})
+            await self._answer(scope, receive, send)
 
     async def _answer(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         method, headers = scope["method"], scope["headers"]
@@ -136,11 +134,10 @@ class DrainEndpoint:
                 await _say(send, _outcome(drain), method)
 
     def _begin(self) -> asyncio.Task[Summary]:
-        self._drain = drain = asyncio.create_task(
+        self._drain = asyncio.create_task(
             self._app._drain_within(self._request.within_s, self._request.config)
         )
-        drain.add_done_callback(_log_failure)
-        return drain
+        return self._drain
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:
@@ -174,11 +171,8 @@ async def _wait_for_end_or_caller(drain: asyncio.Task[Summary], receive: Receive
 
 
 async def _wait_for_disconnect(receive: Receive) -> None:
-    while (await receive()).get("more_body"):  # the body is ignored
+    while (await receive())["type"] != "http.disconnect":  # the body is ignored
         pass
-    if (await receive())["type"] != "http.disconnect":
-        # No server sends anything else here. One that does must not be asked in a loop.
-        await asyncio.Event().wait()
 
 
 def _outcome(drain: asyncio.Task[Summary]) -> DrainAnswer:
@@ -195,16 +189,6 @@ def _log_end(worker: asyncio.Task[Summary]) -> None:
     if not worker.cancelled() and (error := worker.exception()) is not None:
         stack = None if isinstance(error, RotaError) else error
         logger.error("the worker of this site has ended: %s", error, exc_info=stack)
-
-
-def _log_failure(drain: asyncio.Task[Summary]) -> None:
-    """Log an unexpected failure of the drain, even if no caller waits for it any more."""
-    if (
-        not drain.cancelled()
-        and (error := drain.exception()) is not None
-        and not isinstance(error, RotaError)
-    ):
-        logger.error("drain endpoint: the drain failed", exc_info=error)
 
 
 async def _say(send: Send, answer: DrainAnswer, method: str) -> None:

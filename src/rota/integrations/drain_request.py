@@ -30,7 +30,6 @@ class DrainAnswer:
     """An answer over HTTP."""
 
     status: int
-    """Status code of HTTP."""
     value: Any
     """The body, in JSON; None: no body."""
     more_headers: Mapping[str, str] = field(default_factory=dict)
@@ -83,13 +82,7 @@ class DrainRequest:
         concurrency: int,
         reserved: int | None,
     ) -> DrainRequest:
-        """Check the options of `drain_endpoint`.
-
-        Raises:
-            ConfigurationError: the secret is too short, or has characters that a header cannot
-                have.
-            UsageError: a time, a queue or the number of slots is out of range.
-        """
+        """Check the options of `drain_endpoint`, and raise as it says."""
         if not _is_secret(secret):
             raise ConfigurationError(
                 f"drain_endpoint(secret=…) must be at least {SECRET_LEAST} printable ASCII "

@@ -128,16 +128,16 @@ class DrainEndpoint:
         elif self._drain is not None and not self._drain.done():
             await _say(send, BUSY, method)
         else:
-            drain = self._begin()
-            await _wait_for_end_or_caller(drain, receive)
-            if drain.done():
+            self._drain = drain = asyncio.create_task(
+                self._app._drain_within(self._request.within_s, self._request.config)
+            )
+            leaving = asyncio.create_task(_wait_for_disconnect(receive))
+            try:
+                await asyncio.wait([drain, leaving], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                leaving.cancel()
+            if drain.done():  # otherwise the caller has left, and it continues
                 await _say(send, _outcome(drain), method)
-
-    def _begin(self) -> asyncio.Task[Summary]:
-        self._drain = asyncio.create_task(
-            self._app._drain_within(self._request.within_s, self._request.config)
-        )
-        return self._drain
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:
@@ -159,15 +159,6 @@ class DrainEndpoint:
         if drain is not None and not drain.done():
             drain.cancel()
             await asyncio.wait([drain])
-
-
-async def _wait_for_end_or_caller(drain: asyncio.Task[Summary], receive: Receive) -> None:
-    """Wait for the end of the drain, or until the caller disconnects; the drain continues then."""
-    leaving = asyncio.create_task(_wait_for_disconnect(receive))
-    try:
-        await asyncio.wait([drain, leaving], return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        leaving.cancel()
 
 
 async def _wait_for_disconnect(receive: Receive) -> None:

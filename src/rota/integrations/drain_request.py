@@ -97,15 +97,12 @@ class DrainRequest:
         """Return the answer to a request that starts no drain; None: it may start one."""
         if method not in ("GET", "POST", "HEAD"):
             return DrainAnswer(405, {"error": "ask with GET or POST"}, {"allow": "GET, POST, HEAD"})
-        if not self._is_allowed(authorization or b""):
+        scheme, _, secret = (authorization or b"").partition(b" ")
+        is_bearer = scheme.lower() == b"bearer"  # in any case, RFC 9110, 11.1
+        if not (is_bearer and hmac.compare_digest(secret, self.secret)):
             error = {"error": "the secret is missing or wrong"}
             return DrainAnswer(401, error, {"www-authenticate": "Bearer"})
         return DrainAnswer(200, None) if method == "HEAD" else None
-
-    def _is_allowed(self, authorization: bytes) -> bool:
-        scheme, _, secret = authorization.partition(b" ")
-        is_bearer = scheme.lower() == b"bearer"  # in any case, RFC 9110, 11.1
-        return is_bearer and hmac.compare_digest(secret, self.secret)
 
 
 def report(summary: Summary) -> DrainAnswer:

@@ -161,7 +161,7 @@ class Counters:
             on(event, self._count_run)
         for event in _PROBLEMS:
             on(event, lambda event: self.problems.labels(_PROBLEMS[type(event)]).inc())
-        on(events.JobClaimed, self._time_claim)
+        on(events.JobClaimed, lambda event: self.delay.labels(event.queue).observe(event.waited_s))
         on(events.JobReaped, lambda event: self.recovered.labels(self.name(event.job_type)).inc())
         on(events.BreakerOpened, lambda event: self.openings.labels(event.breaker).inc())
         on(events.DatabaseLost, lambda event: self.outages.labels(event.service).inc())
@@ -185,9 +185,6 @@ class Counters:
         ran_s: float | None = getattr(event, "ran_s", None)
         if ran_s is not None:
             self.duration.labels(name).observe(ran_s)
-
-    def _time_claim(self, event: events.JobClaimed) -> None:
-        self.delay.labels(event.queue).observe(max(0.0, event.waited_s))
 
     def _count_run(self, event: events.Event) -> None:
         self.runs.labels(_RUNS[type(event)]).inc(getattr(event, "runs", 1))

@@ -387,9 +387,14 @@ class Mailer:
         # In a thread: templates, `load` and attachments read files and databases.
         rendered, made = await asyncio.to_thread(self._make, template, data, attach)
         digest = rendered.hash(made)
-        _refuse_other_content(again, rendered, digest)
+        if again.get("hash", digest) != digest:
+            raise rota.Dead(
+                f"mail template {template!r} was sent as version {again.get('version')}, and is "
+                f"{rendered.version} now, or its data has changed: deploy that, or send the latest"
+            )
         key = _name_effect(self._key_of(template, user, event), again)
-        message_id = _make_message_id(key, self._sender.domain)
+        # The same in every attempt, and without a word of whom it is for.
+        message_id = f"<{hashlib.sha256(key.encode()).hexdigest()[:32]}@{self._sender.domain}>"
         if reply_to is not None:
             headers["Reply-To"] = check_sender(reply_to)
         message = self._build(rendered, sent_to, message_id, made, headers)
@@ -461,12 +466,6 @@ def _escape(part: str) -> str:
     return part.replace("%", "%25").replace(":", "%3A")
 
 
-def _make_message_id(key: str, domain: str) -> str:
-    """Return the Message-ID of a mail: the same in every attempt, and without a word of whom it is
-    for."""
-    return f"<{hashlib.sha256(key.encode()).hexdigest()[:32]}@{domain}>"
-
-
 def _name_effect(key: str, again: Mapping[str, str]) -> str:
     """Return the key of a mail's effect: one that is sent once more, as a mail of its own, has a
     number."""
@@ -489,14 +488,6 @@ def _expect(
     if effect.about is None:
         raise rota.UsageError(f"what job {id} sent was forgotten: content must be latest")
     return {**again, "hash": effect.about["hash"], "version": effect.about["version"]}
-
-
-def _refuse_other_content(again: Mapping[str, str], rendered: Rendered, digest: str) -> None:
-    if again.get("hash", digest) != digest:
-        raise rota.Dead(
-            f"mail template {rendered.template!r} was sent as version {again.get('version')}, and "
-            f"is {rendered.version} now, or its data has changed: deploy that, or send the latest"
-        )
 
 
 def _about(who: Any) -> dict[str, str]:

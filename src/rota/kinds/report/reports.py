@@ -306,7 +306,9 @@ class Reports:
         name = f"{_claim(ctx, run)}/{shown}.{report.format.ending}"
         with TemporaryFile() as file:
             report.format.join(lambda: self._open_parts(ctx, asked), report.columns, file)
-            facts = {"size": file.tell(), "checksum": _hash(file), "file": name}
+            facts: dict[str, Any] = {"size": file.tell(), "file": name}
+            file.seek(0)
+            facts["checksum"] = hashlib.file_digest(file, "sha256").hexdigest()
             with self._choose(ctx, run, name, file) as connection:
                 facts |= {"run": run, "keep": report.keep}
                 [row] = self.jobs.call("report_finish", facts, connection=connection)
@@ -426,8 +428,3 @@ def _watch(ctx: rota.Context, rows: Iterator[Any]) -> Iterator[Any]:
             ctx.progress(place)
             look_at = time.monotonic() + 0.2
         yield row
-
-
-def _hash(file: IO[bytes]) -> str:
-    file.seek(0)
-    return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]

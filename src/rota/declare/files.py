@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import secrets
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, ExitStack, contextmanager, nullcontext
 from glob import escape
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -101,53 +102,48 @@ class FileBlock:
         claim = "" if self._job is None else f"{self._job.id}-{self._job.claims}."
         self._stem = f".{path.name[:STEM_MAX]}."
         self._part = path.with_name(f"{self._stem}{claim}{secrets.token_hex(4)}{PART}")
-        self._stream: IO[Any] | None = None
 
     def __enter__(self) -> OutputFile:
-        self._guard.__enter__()
-        try:
-            return self._open()
-        except BaseException as error:
-            self._guard.__exit__(type(error), error, None)
-            raise
+        with ExitStack() as stack:
+            stack.enter_context(self._guard)
+            file = stack.enter_context(self._open())
+            self._end = stack.pop_all()
+        return file
 
-    def __exit__(self, kind: object, error: BaseException | None, stack: object) -> None:
-        try:
-            self._close(error)
-        except BaseException as failure:
-            error = failure
-            raise
-        finally:
-            self._guard.__exit__(kind, error, stack)
+    def __exit__(self, *raised: Any) -> None:
+        self._end.__exit__(*raised)
 
     async def __aenter__(self) -> OutputFile:
-        await self._guard.__aenter__()
-        try:
-            return self._open()
-        except BaseException as error:
-            await self._guard.__aexit__(type(error), error, None)
-            raise
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self._guard)
+            file = stack.enter_context(self._open())
+            self._aend = stack.pop_all()
+        return file
 
-    async def __aexit__(self, kind: object, error: BaseException | None, stack: object) -> None:
-        try:
-            self._close(error)
-        except BaseException as failure:
-            error = failure
-            raise
-        finally:
-            await self._guard.__aexit__(kind, error, stack)
+    async def __aexit__(self, *raised: Any) -> None:
+        await self._aend.__aexit__(*raised)
 
-    def _open(self) -> OutputFile:
+    @contextmanager
+    def _open(self) -> Iterator[OutputFile]:
         self._delete_earlier()
         if self._effect.done:
             # What is written is dropped. The directory may be gone since.
-            self._stream = TemporaryFile(self._mode, encoding=self._encoding)  # noqa: SIM115
-        else:
-            # Not by tempfile: only its owner could read the file.
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            descriptor = os.open(self._part, flags, 0o666)
-            self._stream = os.fdopen(descriptor, self._mode, encoding=self._encoding)
-        return OutputFile(self._path, self._stream, self._effect)
+            with TemporaryFile(self._mode, encoding=self._encoding) as dropped:
+                yield OutputFile(self._path, dropped, self._effect)
+            return
+        # Not by tempfile: only its owner could read the file.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        descriptor = os.open(self._part, flags, 0o666)
+        try:
+            with os.fdopen(descriptor, self._mode, encoding=self._encoding) as stream:
+                yield OutputFile(self._path, stream, self._effect)
+            size = self._part.stat().st_size
+            _sync(self._part)
+            self._part.replace(self._path)
+            _sync(self._path.parent)
+            self._effect.result = {"path": str(self._path), "bytes": size}
+        finally:
+            self._part.unlink(missing_ok=True)
 
     def _delete_earlier(self) -> None:
         """Delete what earlier claims of the job have left of the file: their workers were killed,
@@ -158,22 +154,6 @@ class FileBlock:
                 claim = part.name.removeprefix(begin).partition(".")[0]
                 if claim.isdecimal() and int(claim) < self._job.claims:
                     part.unlink(missing_ok=True)
-
-    def _close(self, error: BaseException | None) -> None:
-        """Put the file in its place, or drop it."""
-        assert self._stream is not None
-        if self._effect.done:
-            return self._stream.close()
-        try:
-            self._stream.close()  # what is in its buffer, too
-            if error is None:
-                size = self._part.stat().st_size
-                _sync(self._part)
-                self._part.replace(self._path)
-                _sync(self._path.parent)
-                self._effect.result = {"path": str(self._path), "bytes": size}
-        finally:
-            self._part.unlink(missing_ok=True)
 
 
 def _sync(path: Path) -> None:

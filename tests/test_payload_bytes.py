@@ -43,9 +43,8 @@ documents = st.recursive(
     scalars,
     lambda inside: st.one_of(
         st.lists(inside, max_size=4).map(lambda items: f"[{','.join(items)}]"),
-        # Keys may come twice: jsonb keeps the last.
-        st.lists(st.builds("{} :{}".format, keys, inside), max_size=5).map(
-            lambda items: f"{{{', '.join(items)}}}"
+        st.dictionaries(keys, inside, max_size=5).map(
+            lambda items: f"{{{', '.join(f'{key} :{value}' for key, value in items.items())}}}"
         ),
     ),
     max_leaves=15,

@@ -154,9 +154,9 @@ class App(Client):
         self._lifespan = lifespan
         self._arounds: list[Around] = []
         self._enqueue_arounds: list[EnqueueAround] = []
-        for one in list_arounds(middleware, "middleware"):
+        for one in list_arounds(middleware):
             self.middleware(one)
-        for one in list_arounds(enqueue_middleware, "enqueue_middleware"):
+        for one in list_arounds(enqueue_middleware):
             self.enqueue_middleware(one)
         self._alert_url = alert_url
         self._bus = Bus()
@@ -229,8 +229,7 @@ class App(Client):
 
     @property
     def _tested(self) -> Any:
-        """The connection that a test of a framework has opened a transaction on; None: there is
-        none."""
+        """The connection of a framework's test, with its transaction; None: there is none."""
         return None
 
     @property

@@ -29,15 +29,9 @@ EnqueueAround = Callable[
 Exit = Callable[["type[BaseException] | None", "BaseException | None", "TracebackType | None"], Any]
 
 
-def list_arounds(given: Any, option: str) -> list[Any]:
-    """Return what `App(middleware=…)` was given, one function or several, as a list.
-
-    Raises:
-        DeclarationError: one of them is no function that can return a context manager.
-    """
-    if not isinstance(given, Iterable):
-        given = [given]
-    return [check_around(around, option) for around in given]
+def list_arounds(given: Any) -> list[Any]:
+    """Return what `App(middleware=…)` was given, one function or several, as a list."""
+    return list(given) if isinstance(given, Iterable) else [given]
 
 
 def check_around(around: Any, option: str) -> Any:
@@ -73,8 +67,7 @@ def check_enqueue_around(around: Any, option: str) -> Any:
 
 
 def refuse_unfit(arounds: Iterable[Around], types: Iterable[Declaration]) -> None:
-    """Raise DeclarationError for an async context manager around a plain handler: nothing can be
-    awaited in its thread."""
+    """Raise DeclarationError for an async context manager around a plain handler."""
     plain = next((job_type.name for job_type in types if not job_type.is_async), None)
     for around in arounds:
         if plain is not None and is_async(around):

@@ -168,7 +168,7 @@ class JobType(Generic[P, Q, R]):
         options: JobTypeOptions,
         chunk: Chunk | None = None,
     ) -> None:
-        self._wrap(func)  # first: what follows counts
+        functools.update_wrapper(self, func)  # first: what follows counts
         self.name = name
         """Name of the job type, as it is stored."""
         self.func = func
@@ -187,15 +187,6 @@ class JobType(Generic[P, Q, R]):
     @property
     def _sender(self) -> Sender:
         return self._declaration.jobs._sender
-
-    def _wrap(self, func: Callable[Q, R]) -> None:
-        """Take the names, the docstring and the attributes of a function, as `functools.wraps`
-        does, but for attributes that would hide a method of this class."""
-        given = getattr(func, "__dict__", {})
-        self.__dict__.update(
-            {name: value for name, value in given.items() if not hasattr(JobType, name)}
-        )
-        functools.update_wrapper(self, func, updated=())
 
     def __call__(self, /, *args: Q.args, **kwargs: Q.kwargs) -> R:
         """Run the function here and now, as if it were not decorated."""
@@ -241,8 +232,7 @@ class JobType(Generic[P, Q, R]):
         return updated
 
     def new(self, /, *args: P.args, **kwargs: P.kwargs) -> NewJob:
-        """Return a job with these arguments, for `enqueue_many`. Raises PayloadError if they do not
-        fit."""
+        """Return a job with these arguments, for `enqueue_many`. Raises PayloadError."""
         return self._make(args, kwargs, self._options)
 
     def _make(
@@ -298,8 +288,7 @@ class JobType(Generic[P, Q, R]):
         )
 
     def enqueue_many(self, arguments: Iterable[Mapping[str, Any]]) -> list[Enqueued]:
-        """Insert a job for each mapping of arguments, all or none. Results are in the order of the
-        input."""
+        """Insert a job for each mapping of arguments, all or none; return them in that order."""
         return self._declaration.jobs._sender.enqueue_many(self._make_many(arguments))
 
     def aenqueue_many(
@@ -345,8 +334,7 @@ def _copy(declared: JobType[P, Q, R], options: EnqueueOptions) -> JobType[P, Q, 
 
 
 def _mark_async(job_type: JobType[..., ..., Any]) -> None:
-    """Let `iscoroutinefunction` see that a call must be awaited: frameworks run what it does not
-    see in a thread, where nobody awaits it."""
+    """Let `iscoroutinefunction` see that a call must be awaited: frameworks ask it."""
     if sys.version_info >= (3, 12):
         inspect.markcoroutinefunction(job_type)
     else:  # only asyncio's looks for a mark

@@ -9,8 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import sys
-from collections import UserList, deque
-from collections.abc import Callable, Iterable, Mapping, Set, ValuesView
+from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import lru_cache
@@ -66,7 +65,7 @@ def _list_parts(value: Any) -> Iterable[tuple[str, Any]]:
             if PLAIN.issuperset(map(type, (*value, *value.values()))):
                 return ()
             return ((f".{key}", part) for key, item in value.items() for part in (key, item))
-        case list() | tuple() | Set() | deque() | UserList() | ValuesView():
+        case list() | tuple() | set() | frozenset():
             return ((f"[{i}]", item) for i, item in enumerate(value))
         case _ if is_pydantic(type(value)):
             return ()

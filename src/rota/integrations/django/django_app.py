@@ -44,7 +44,7 @@ class DjangoApp(App):
     _is_tested_by_its_framework = True
 
     def __init__(self, using: str, **options: Any) -> None:
-        arounds = [check_connections, *list_arounds(options.pop("middleware", ()), "middleware")]
+        arounds = [check_connections, *list_arounds(options.pop("middleware", ()))]
         self.using: str = using
         """The alias of the database in DATABASES."""
         super().__init__(lambda: connections[self.using], middleware=arounds, **options)

@@ -62,8 +62,7 @@ class Client(BatchCalls, FindCalls, ActionCalls):
 
     @contextmanager
     def _carry(self, job: NewJob | None, connection: object, /) -> Iterator[dict[str, Any]]:
-        """Go around a call that enqueues such jobs; yield their meta, as the argument of that
-        name."""
+        """Go around a call that enqueues such jobs; yield their meta as an argument."""
         if job is None:
             yield {}
             return

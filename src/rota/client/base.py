@@ -123,15 +123,13 @@ class Namespace:
 
 
 def _gives_way(connection: Any) -> bool:
-    """Whether plain code that waits for this connection lets the loop run: so does that of
-    SQLAlchemy's async engines."""
+    """Whether the loop runs while plain code waits: SQLAlchemy's async engines do so."""
     dialect = getattr(getattr(connection, "bind", None) or connection, "dialect", None)
     return bool(getattr(dialect, "is_async", False))
 
 
 def _find_call() -> tuple[str, int]:
-    """Return the name of Rota's method that the application called, and the level of the
-    application's line above `_warn_in_loop`."""
+    """Return the method that the application called, and the level of its line."""
     frame, verb, level = sys._getframe(2), "", 2
     while (
         frame.f_back is not None
@@ -142,8 +140,7 @@ def _find_call() -> tuple[str, int]:
 
 
 def refuse_unknown(options: Options, known: type[Options]) -> Options:
-    """Return filters unchanged. Raises UsageError for an unknown name, because Python does not
-    check the names of an unpacked TypedDict."""
+    """Return filters unchanged. Raises UsageError for an unknown name."""
     unknown = sorted(set(options) - known.__annotations__.keys())
     if unknown:
         raise UsageError(
@@ -209,8 +206,7 @@ def check_why(why: object) -> str | None:
 
 
 def check_by(by: object) -> str:
-    """Return who acts, on one line of at most 200 characters. Defaults to `user@host` of this
-    process. Raises UsageError."""
+    """Return who acts, on one line; defaults to `user@host` of this process. Raises UsageError."""
     if by is not None and not isinstance(by, str):
         raise UsageError(f"by must be a string, not {by!r}")
     return (one_line(by, NAME_MAX) if by else "") or one_line(

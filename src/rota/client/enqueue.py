@@ -300,14 +300,9 @@ class EnqueueCalls(Caller):
                     # The limit may have been raised since it was read.
                     self._payload_bytes_max = yield from ops.payload_bytes_max()
                 if size > self._payload_bytes_max:
-                    raise self._explain_size(job, argument, size, index if indexed else None)
-
-    def _explain_size(
-        self, job: NewJob, argument: str | None, size: int, index: int | None
-    ) -> PayloadError:
-        assert self._payload_bytes_max is not None
-        text = _explain_too_large(size, self._payload_bytes_max)
-        return PayloadError(job.job_type.name, argument, text, index)
+                    why = _explain_too_large(size, self._payload_bytes_max)
+                    place = index if indexed else None
+                    raise PayloadError(job.job_type.name, argument, why, place)
 
     def _explain_refusal(
         self, jobs: Sequence[NewJob], error: PayloadRefused, *, indexed: bool
@@ -348,8 +343,7 @@ def find_connection(jobs: Sequence[NewJob], given: Any) -> Any:
 
 
 def make_rows(jobs: Sequence[NewJob]) -> list[NewRow]:
-    """Return the rows of jobs. What jobs have in common is checked and made once. Raises
-    UsageError as `check_duplicates`."""
+    """Return the rows of jobs; what they have in common is made once. Raises UsageError."""
     known: dict[tuple[Any, ...], CommonColumns] = {}
     rows, before = [], None
     for job in jobs:
@@ -406,8 +400,7 @@ def check_duplicates(
 
 @dataclass(frozen=True, slots=True)
 class UntypedJob:
-    """A job to enqueue whose type this program does not have. What its options leave out is the
-    type's in the database."""
+    """A job to enqueue whose type this program does not have, and the database may."""
 
     job_type: str
     payload: str

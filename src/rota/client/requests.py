@@ -156,8 +156,7 @@ def make_retry(
     corrected: bool = False,
     key: str | None = None,
 ) -> ActionRequest:
-    """Return the request of a retry. Its exact forms, with which only some jobs can be retried, are
-    actions of their own. Raises UsageError."""
+    """Return the request of a retry, or of one of its exact forms. Raises UsageError."""
     if again and fresh:
         raise UsageError("give again, or fresh: a new run is fresh")
     if key is not None and not again:
@@ -185,8 +184,7 @@ def _act_on_one(request: ActionRequest, id: int) -> Operation[Answer]:
 
 
 def reveal_payload(id: int, by: str | None, why: str | None) -> Operation[dict[str, Any]]:
-    """Read the payload of a job, record who did, and open its secrets. Raises UsageError without a
-    reason, and JobNotFound."""
+    """Read the payload of a job, record who did, and open its secrets. Raises UsageError."""
     reason = check_why(why)
     if reason is None:
         raise UsageError("say why the values are shown: the reason is recorded")

@@ -64,8 +64,7 @@ class Rotated(Record, frozen=True):
 
 
 def list_keys() -> Operation[list[KeyUse]]:
-    """List the keys that are in use or in this environment, that which seals first. It reads every
-    job, also of history."""
+    """List the keys that are in use or in this environment. It reads every job, also of history."""
     used = yield from _count_all()
     keys = list(read_keys())
     usable = keys if find_keys_problem() is None else []

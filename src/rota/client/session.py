@@ -59,8 +59,7 @@ class Session(DirectClient):
         return self.run(ops.explain(jobs))
 
     def act(self, request: ActionRequest, ids: list[int]) -> tuple[list[Answer], dict[int, str]]:
-        """Act on jobs, in batches of 1,000; return the answers, and why the database refused the
-        others."""
+        """Act on jobs in batches of 1,000; return the answers, and why others were refused."""
         return self.run(ops.act_on_many(request, ids))
 
     def ids_behind(self) -> list[Behind]:

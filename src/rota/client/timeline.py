@@ -117,8 +117,7 @@ def collect_entries(
     effects: Sequence[EffectRecord],
     id: int,
 ) -> list[Entry]:
-    """Return the entries of a chain of jobs, in order. An action on a queue, or on everything,
-    belongs to job `id`."""
+    """Return the entries of a chain, in order. An action on no single job belongs to job `id`."""
     entries = [
         entry for job in chain for entry in _list_entries_of_job(job, attempts[job.id], actions)
     ]
@@ -252,8 +251,7 @@ def describe_resolution(job: Job) -> str | None:
 
 
 def fold(entries: Sequence[Entry]) -> list[Entry]:
-    """Return them with one entry for the middle of many effects or steps in a row that are done,
-    and never were uncertain."""
+    """Return entries with one for the middle of many effects or steps in a row that are done."""
     folded: list[Entry] = []
     for (job, what, is_done), run in groupby(entries, _read_effect):
         many = list(run)

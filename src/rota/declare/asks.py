@@ -32,8 +32,7 @@ class AsksMaker:
         )
 
     def make(self, arguments: Mapping[str, Any], index: int | None = None) -> str | None:
-        """Return what the row of a job with these arguments says, as JSON text; None: nothing.
-        Raises UsageError as `KeyMaker.make`."""
+        """Return what the row of a job says, as JSON text; None: nothing. Raises UsageError."""
         checks = {"cost": self._limit.check_cost} if self._limit else {}
         made = {
             name: maker.make(arguments, index, checks.get(name, check_plain_key))
@@ -53,9 +52,8 @@ class AsksMaker:
         }
 
     def read_breaker_key(self, job: Job) -> str:
-        """Return the key of a job, as the SQL function `asks_key` does; "" if the type has none, or
-        its row says none that can be one: it was enqueued before the type declared keys, by hand,
-        or by what knows none."""
+        """Return the key of a job, as the SQL function `asks_key` does; "" if the type has none or
+        the row of the job says none, as of one from before the type declared keys."""
         value = self._read(job, "breaker") if "breaker" in self.makers else None
         if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**100:
             return str(value)
@@ -70,8 +68,7 @@ class AsksMaker:
 
 
 def _decode(text: str) -> dict[str, Any]:
-    """Return an object of JSON; one that Python cannot read is empty: the job is dead for it when
-    its arguments are read."""
+    """Return an object of JSON; empty if it cannot be read, as the job is dead then."""
     try:
         found = msgspec.json.decode(text)
     except (msgspec.MsgspecError, RecursionError):

@@ -44,8 +44,7 @@ class Hint(NamedTuple):
 
 
 def find_hints(types: Iterable[Declaration]) -> list[Hint]:
-    """Return what may be missing from job types, in their order. Rota's own kinds are left out:
-    what must happen once there, the receiver or a table knows."""
+    """Return what may be missing from job types, in their order; nothing of Rota's own kinds."""
     return [
         Hint(one.name, str(one.place), about, message)
         for one in types

@@ -164,8 +164,7 @@ class ItemCodec(Codec):
         }
 
     def decode(self, payload: str | bytes) -> Arguments:
-        """Return the attributes of a stored item, and the names of its unknown fields. Raises as
-        `read_item`."""
+        """Return the attributes of a stored item, and its unknown fields. Raises as `read_item`."""
         item, unknown = self.read_item(payload)
         if isinstance(item, Mapping):
             return dict(item), unknown
@@ -187,8 +186,7 @@ class ItemCodec(Codec):
         return item, frozenset(_fields(text)) - self.names
 
     def read_items(self, payloads: list[str]) -> tuple[list[Any], frozenset[str]] | None:
-        """Return the items of stored payloads, and the names of their unknown fields. None: one of
-        them does not fit, which `read_item` finds."""
+        """Return the items of stored payloads, and their unknown fields; None: one does not fit."""
         text = f"[{','.join(payloads)}]"
         try:
             items = self._decode_many(text)
@@ -232,8 +230,7 @@ _fields_of_many = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 
 
 def _find_fields(kind: Any) -> Any:
-    """Return what msgspec knows of the fields of a class; of a pydantic model the class itself;
-    None: it has no named fields."""
+    """Return what msgspec knows of a class, or a pydantic model; None: it has no named fields."""
     if is_pydantic(kind):
         return kind
     info = msgspec.inspect.type_info(kind)

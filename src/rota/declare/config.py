@@ -95,8 +95,7 @@ class WorkerConfig:
 
 
 def read_queues(given: Queues | None) -> dict[str, int | None] | None:
-    """Return the slots by queue that code gives; None for one that shares them. Raises
-    UsageError."""
+    """Return the slots by queue; None for a queue that shares them. Raises UsageError."""
     if given is None or isinstance(given, Mapping):
         return None if given is None else dict(given)
     if isinstance(given, str) or not isinstance(given, Iterable):

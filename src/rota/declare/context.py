@@ -326,8 +326,7 @@ class Context:
 
     @property
     def _unasked_effects(self) -> list[str]:
-        """The effects that were done before, and whose blocks did not ask `effect.done`: they may
-        have done it again."""
+        """The effects that were done before, and whose blocks did not ask `effect.done`."""
         return [] if self._journal is None else list(self._journal.unasked)
 
     def _find_journal(self) -> Journal:
@@ -347,8 +346,7 @@ class Context:
         return self._progress is not self._stored
 
     def _encode_progress(self) -> str:
-        """Return the latest progress report in JSON. Called by the worker after a report, from any
-        thread."""
+        """Return the latest progress report in JSON. From any thread."""
         assert self._progress is not None
         done, total, note = self._progress
         return msgspec.json.encode(
@@ -360,8 +358,7 @@ class Context:
         ).decode()
 
     def _request_stop(self, why: str) -> None:
-        """Make `raise_if_cancelled` raise from now on. Called by the worker, from any thread; the
-        first reason stays."""
+        """Make `raise_if_cancelled` raise from now on. From any thread; the first reason stays."""
         if self._stopped is None:
             self._stopped = why
 
@@ -437,8 +434,7 @@ def find_context() -> Context | None:
 
 
 def find_entered(of: contextvars.Context) -> Context | OpensContext | None:
-    """Return what a task or thread with these variables has entered; None if no handler runs
-    there."""
+    """Return what a task or thread with these variables has entered; None: no handler."""
     return of.get(_current)
 
 

@@ -141,21 +141,19 @@ class Declaration:
         return None if self.group_maker is None else self.group_maker.arguments
 
     def arguments(self, job: Job) -> tuple[dict[str, Any], frozenset[str]]:
-        """Decode a stored payload; return the arguments and the names of ignored unknown fields.
-        Raises PayloadError if it does not fit."""
+        """Return the arguments of a job, and the ignored unknown fields. Raises PayloadError."""
         return self._read(job, self.codec.decode)
 
     def call_arguments(self, job: Job) -> tuple[dict[str, Any], frozenset[str]]:
-        """Return the arguments of a call of the handler with this job alone, and the names of
-        ignored unknown fields. Raises as `arguments`."""
+        """Return the arguments of a call with this job alone, and the unknown fields. Raises as
+        `arguments`."""
         if self.item_codec is None:
             return self.arguments(job)
         item, unknown = self.read_item(job)
         return {self.item_codec.parameter: [item]}, unknown
 
     def read_many(self, jobs: list[Job]) -> list[dict[str, Any]] | None:
-        """Do what `call_arguments` does for many jobs, at once. None: one of them needs a look of
-        its own."""
+        """As `call_arguments`, for many jobs at once. None: one of them needs a look of its own."""
         current = self.options.version
         if self.item_codec is not None or [1 for job in jobs if job.payload_version != current]:
             return None
@@ -168,8 +166,7 @@ class Declaration:
         return self._read(job, self.item_codec.read_item)
 
     def read_items(self, jobs: list[Job]) -> tuple[list[Any], frozenset[str]] | None:
-        """Do what `read_item` does for many jobs, at once. None: one of them needs a look of its
-        own."""
+        """As `read_item`, for many jobs at once. None: one of them needs a look of its own."""
         assert self.item_codec is not None
         current = self.options.version
         if [1 for job in jobs if job.payload_version != current]:

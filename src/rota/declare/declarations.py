@@ -71,8 +71,7 @@ class Declarations:
 
     @property
     def types(self) -> dict[str, Declaration]:
-        """The job types, by name. Raises DeclarationError if two share one, or disagree on a
-        breaker or a rate limit."""
+        """The job types, by name. Raises DeclarationError as `refuse_disagreement`."""
         types = _list_types(self._registries)
         refuse_disagreement(types)
         return {job_type.name: job_type for job_type in types}

@@ -281,8 +281,7 @@ class EffectBlock:
         raise obstacle
 
     def _raise_unless(self, error: BaseException | None, failure: RotaError) -> None:
-        """Raise why the end of the block could not be written. If the block raised, its own error
-        says more."""
+        """Raise why the end could not be written, unless the block raised: its error says more."""
         if error is None:
             raise failure
         what = "effect %r of job %d stays uncertain: %s"
@@ -385,8 +384,7 @@ def _is_async(fn: Callable[..., Any]) -> bool:
 
 
 def run_call(block: EffectBlock, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Call the function of an effect or a step unless it is done; return what it returned. On a
-    running loop, await the answer."""
+    """Call the function of an effect or a step unless it is done. On a loop, await the answer."""
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
         raise UsageError(f"{block.name}: a generator function does nothing when it is called")
     if not _is_on_loop():

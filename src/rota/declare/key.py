@@ -89,8 +89,7 @@ class KeyMaker:
         self._defaults = {name: defaults[name] for name in self.arguments if name in defaults}
 
     def find(self, payload: Mapping[str, Any]) -> Any:
-        """Return the argument that it returns, as this payload has it; None: it returns none, or
-        the payload lacks it."""
+        """Return the argument that the function returns, as this payload has it; None: none."""
         if not self.returns_argument:
             return None
         [name] = self.arguments
@@ -147,8 +146,7 @@ class KeyMaker:
 
 
 def check_plain_key(value: Any, name: str = "what it returns") -> str:
-    """Return the text of a key of a rate limit or a breaker: a text, an integer or a UUID. Raises
-    UsageError."""
+    """Return the text of a key of a rate limit or a breaker. Raises UsageError."""
     if isinstance(value, UUID) or (isinstance(value, int) and not isinstance(value, bool)):
         value = str(value)
     return check_text(value, name, KEY_MAX)

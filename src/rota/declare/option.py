@@ -129,8 +129,7 @@ class Option:
 
 
 def option(default: Any, kind: OptionKind, name: str | None = None) -> Any:
-    """Declare a field of a class of options. Its option is called like the field, if no name is
-    given."""
+    """Declare a field of a class of options. The name of its option defaults to the field's."""
     return field(metadata={"option": (name, default, kind)})
 
 

@@ -248,8 +248,7 @@ class JobTypeOptions:
 
     @classmethod
     def check(cls, options: JobOptions) -> JobTypeOptions:
-        """Check the options of a job type. Raises UsageError for one that is unknown or out of
-        range."""
+        """Check the options of a job type. Raises UsageError."""
         if unknown := sorted(options.keys() - JOB_DEFAULTS.keys()):
             raise UsageError(
                 f"there is no option {unknown[0]!r}{_mean(unknown[0], _OF_JOBS)}; there are "
@@ -337,8 +336,7 @@ def _mean(name: str, options: Iterable[str]) -> str:
 
 
 def advise_using(name: str) -> str:
-    """Return how to give this option of a job, if it is one, for a call that had it as an argument
-    of the handler."""
+    """Return how to give this option of a job; "" if it is none."""
     option = _CALLED_HERE.get(name, name)
     return f"; an option of the job: .using({option}=…).enqueue(…)" if option in _USING else ""
 

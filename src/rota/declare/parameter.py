@@ -18,8 +18,7 @@ from rota.errors import DeclarationError
 
 
 def field_of(name: str) -> str:
-    """Return the name of the payload's field that fills a parameter: `from` for `from_`, because
-    no parameter can be called like a keyword of Python."""
+    """Return the name of the payload's field that fills a parameter: `from` for `from_`."""
     bare = name.removesuffix("_")
     return bare if keyword.iskeyword(bare) else name
 
@@ -122,8 +121,7 @@ def may_be_unstorable(hint: Any) -> bool:
 
 
 def may_change(hint: Any) -> bool:
-    """Whether a worker may read a value as another one: a number as a float, an object as one of a
-    class with fewer fields."""
+    """Whether a worker may read another value: a float, or an object with fewer fields."""
     own = msgspec.inspect.DataclassType | msgspec.inspect.StructType | msgspec.inspect.TypedDictType
     kinds = own | msgspec.inspect.FloatType | msgspec.inspect.CustomType
     return any(isinstance(node, kinds) for node in _nodes(hint))

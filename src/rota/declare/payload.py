@@ -104,8 +104,7 @@ class Codec:
 
     @property
     def plain(self) -> frozenset[str]:
-        """Of these, those that a payload has as the handler gets them: texts, integers, any JSON
-        value."""
+        """Those that a payload has as the handler gets them: texts, integers, any JSON value."""
         hints = self._hints.items()
         return self.parameters & {name for name, hint in hints if hint in (str, int, Any)}
 
@@ -218,7 +217,7 @@ class Codec:
 
     def decode_many(self, payloads: list[str]) -> list[dict[str, Any]] | None:
         """Return the keyword arguments of stored payloads. None: one of them needs a look of its
-        own, because it does not fit or has fields that the handler does not take."""
+        own."""
         if self.checks_again or self._parameters or self.hides:
             return None
         decode = self._decode
@@ -454,8 +453,8 @@ def refuse_mask(
 
 
 def encode_untyped(job_type: str, arguments: dict[str, Any]) -> str:
-    """Return the JSON text of arguments for a type that this process does not know: a Secret is
-    sealed. Raises PayloadError only for what cannot be stored."""
+    """Return the JSON text of arguments for a type that this process does not know. Raises
+    PayloadError for what cannot be stored."""
     given = {n: one.seal() if isinstance(one, Secret) else one for n, one in arguments.items()}
     text = Codec.of(_takes_anything, job_type=job_type, takes_context=False).encode(
         (), {"payload": given}

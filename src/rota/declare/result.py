@@ -33,8 +33,7 @@ def encode_result(value: Any) -> tuple[str | None, str | None]:
 
 
 def encode_value(value: Any) -> tuple[str | None, str | None]:
-    """Return the JSON text of a value and None; or None and why it is not kept: it has no JSON
-    form, or is over 64 KiB."""
+    """Return the JSON text of a value and None; or None and why it is not kept."""
     try:
         text = _CODEC.encode((), {"value": value})[_BEFORE:-_AFTER]
     except PayloadError as error:
@@ -89,8 +88,7 @@ def read_list(job: Job, result: Any, stop: End | None) -> End:
 
 
 def read_answer(job: Job, answer: Any, stop: End | None) -> End:
-    """Return the outcome of one job of a list, by what the handler answered for it; `stop` is that
-    of the call's stop, if it was stopped."""
+    """Return the outcome of one job of a list by its answer; `stop` is that of a stopped call."""
     if isinstance(answer, BaseException) and not isinstance(answer, Outcome):
         return stop if stop is not None and is_stop(answer) else Errored(answer)
     if isinstance(answer, type) and issubclass(answer, BaseException):
@@ -114,8 +112,7 @@ def count_answers(jobs: int, result: Any) -> Errored | None:
 
 
 def read_error(error: BaseException, stop: End | None = None) -> End:
-    """Return the outcome of a handler that raised. If it stopped on request, it is the outcome of
-    that request, `stop`."""
+    """Return the outcome of a handler that raised; `stop`, if it stopped on request."""
     if stop is not None and is_stop(error):
         return stop
     return find_outcome(error) or Errored(error)

@@ -121,8 +121,7 @@ def check_schedule(
 
 
 def check_timing(name: Any, cron: Any, timing: Timing) -> tuple[str, str, str, float | None]:
-    """Check a schedule without its job; return zone, catch-up, overlap and jitter in seconds.
-    Raises UsageError."""
+    """Return zone, catch-up, overlap and jitter in seconds of a schedule. Raises UsageError."""
     if unknown := sorted(timing.keys() - TIMING_DEFAULTS.keys()):
         raise UsageError(
             f"there is no option {unknown[0]!r}; there are {', '.join(TIMING_DEFAULTS)}"

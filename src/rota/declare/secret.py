@@ -131,8 +131,7 @@ shows it shows `***`."""
 
 
 def is_sealed(value: object) -> TypeGuard[dict[str, str]]:
-    """Whether a value of JSON is one that `Secret.seal` made. The SQL function `is_sealed` says the
-    same."""
+    """Whether `Secret.seal` made a value of JSON, as the SQL function `is_sealed` says."""
     return (
         isinstance(value, dict)
         and _looks_sealed(value)

@@ -13,8 +13,7 @@ from rota.errors import DeclarationError
 
 
 def refuse_disagreement(types: Iterable[Declaration]) -> None:
-    """Raise DeclarationError if two types share a name, or declare one limit or one breaker with
-    other figures. It names both places."""
+    """Raise DeclarationError if two types share a name, or disagree on a limit or a breaker."""
     types = list(types)
     refuse_twins("job type", ((name, one.place) for one in types for name in one.names))
     seen: dict[tuple[str, str], tuple[object, str]] = {}

@@ -115,8 +115,7 @@ def _render(found: object) -> str | None:
 
 
 def _read_django(connection: Any) -> str:
-    """Return the URL of the database of one of Django's connections. Its name is another one in
-    tests, so it is read when it is needed."""
+    """Return the URL of the database of one of Django's connections; in a test the test's."""
     if connection.vendor != "postgresql":
         raise ConfigurationError(
             f"App(url=…): the database {connection.alias!r} of Django is {connection.vendor}; Rota "

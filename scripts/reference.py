@@ -447,7 +447,7 @@ def names_list() -> str:
 def public_names() -> Iterator[str]:
     """Yield each name of `rota` and `rota.records` with its module; an error as of `rota`."""
     yield from (f"rota.{name}" for name in rota.__all__ if name != "__version__")
-    yield from (f"rota.records.{name}" for name in vars(rota.records) if name[0] != "_")
+    yield from (f"rota.records.{name}" for name in vars(rota.records) if name[0].isupper())
 
 
 def find_places() -> dict[str, list[Path]]:

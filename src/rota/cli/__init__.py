@@ -46,7 +46,7 @@ from rota.cli import (
     web,
     work,
 )
-from rota.cli.bundle import spread
+from rota.cli.flags import spread
 from rota.cli.grammar import Root, explain_option, read_help
 from rota.cli.output import json_line
 from rota.cli.process import leave, prepare
@@ -80,7 +80,7 @@ _VERBS: dict[str, Callable[..., Any]] = {
     "metrics": metrics.metrics,
     "check": check.check,
     "retry": actions.retry,
-    "cancel": actions.cancel,
+    "cancel": actions.command(Action.CANCEL),
     "reschedule": actions.reschedule,
     "discard": actions.command(Action.DISCARD),
     "archive": actions.command(Action.ARCHIVE),

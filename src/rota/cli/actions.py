@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Annotated, Any, cast
 
@@ -12,7 +12,7 @@ import typer
 
 from rota.cli.enqueue import instant, read_object
 from rota.cli.flags import flag, option
-from rota.cli.jobs import PART, PART_HELP, TIME, read_moment, read_part
+from rota.cli.jobs import PART, PART_HELP, TIME, read_filters
 from rota.cli.listing import Field, Listing, show_status
 from rota.cli.output import print_json
 from rota.cli.target import Actor, find_app
@@ -47,7 +47,14 @@ _PAST = {
     Action.ARCHIVE: "archived",
     Action.RUN_AGAIN: "run again",
 }
+_BY_KEY = (Action.CANCEL, Action.RESCHEDULE)
+"""Actions that take a key, or a key and a type, for the job that holds it."""
 _HELP = {
+    Action.CANCEL: """Cancel unfinished jobs.
+
+    A job that is not running ends at once; a running job is stopped by its worker. Dead and
+    finished jobs are refused.
+    """,
     Action.DISCARD: """Make unfinished jobs dead: they are not tried again.
 
     They keep their keys, but those with the scope "live" or "pending" are released. A running job
@@ -108,41 +115,14 @@ class Filters:
     )
     yes: bool = flag("--yes", "With a filter: do not ask for confirmation.")
 
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """The jobs that a command names: by ids, or by filters."""
-
-    ids: list[int]
-    filters: dict[str, Any]
-    yes: bool
-    key: str | None = None
-    """The key of the single job that holds it; then the only other filter is its type."""
-
-    @classmethod
-    def make(
-        cls,
-        ids: list[int] | None,
-        filters: Filters,
-        status: str | None,
-        *,
-        by_key: bool = False,
-    ) -> Given:
-        """Return what is given, without the filters that are not. `by_key`: a key alone, or with
-        its type, names the job that holds it. Raises UsageError for ids and filters."""
-        selecting: dict[str, Any] = asdict(filters) | {
-            "payload": read_part(filters.payload, "--payload"),
-            "meta": read_part(filters.meta, "--meta"),
-            "since": read_moment(filters.since, "--since"),
+    def read(self, status: str | None) -> dict[str, Any]:
+        """Return those that are given, as the client takes them. Raises UsageError."""
+        found = read_filters(self) | {
             "status": status,
-            "limit": None if filters.limit == MANY else filters.limit,
+            "limit": None if self.limit == MANY else self.limit,
             "yes": None,  # it selects nothing
         }
-        named = {name: value for name, value in selecting.items() if value is not None}
-        if ids and named:
-            raise UsageError("give ids or a filter, not both")
-        key = filters.key if by_key and not named.keys() - {"key", "job_type"} else None
-        return cls(ids or [], named, filters.yes, key)
+        return {name: value for name, value in found.items() if value is not None}
 
 
 def _status(action: Action, more: str = "") -> Any:
@@ -161,9 +141,8 @@ def command(action: Action) -> Callable[..., None]:
         filters: Filters,
         actor: Actor,
     ) -> None:
-        given = Given.make(ids, filters, status)
         request = make_request(action, actor.by, actor.why, name_of_why="--why")
-        _do(request, given, actor)
+        _do(request, ids, filters, status, actor)
 
     do.__doc__ = _HELP[action]
     return do
@@ -191,28 +170,11 @@ def retry(
     finished steps; the dead one is archived. With the scope "live" the new job takes the key again;
     if another job has it, the retry is refused.
     """
-    given = Given.make(ids, filters, status)
-    if new_payload is not None and len(given.ids) != 1:
+    if new_payload is not None and len(ids or ()) != 1:
         raise UsageError("--new-payload needs exactly one job id")
     corrected = new_payload is not None
     request = make_retry(actor.by, actor.why, again=again, fresh=fresh, corrected=corrected)
-    _do(request, given, actor, new_payload)
-
-
-def cancel(
-    ids: Ids = None,
-    *,
-    status: str | None = _status(Action.CANCEL),
-    filters: Filters,
-    actor: Actor,
-) -> None:
-    """Cancel unfinished jobs.
-
-    A job that is not running ends at once; a running job is stopped by its worker. Dead and
-    finished jobs are refused.
-    """
-    given = Given.make(ids, filters, status, by_key=True)
-    _do(make_request(Action.CANCEL, actor.by, actor.why), given, actor)
+    _do(request, ids, filters, status, actor, new_payload)
 
 
 def reschedule(
@@ -236,30 +198,39 @@ def reschedule(
     """
     names = "--run-at, --delay, --priority and --to-queue"
     moved = check_moved(instant(run_at), delay, priority, to_queue, names=names)
-    given = Given.make(ids, filters, status, by_key=True)
-    _do(make_request(Action.RESCHEDULE, actor.by, actor.why, moved), given, actor)
+    request = make_request(Action.RESCHEDULE, actor.by, actor.why, moved)
+    _do(request, ids, filters, status, actor)
 
 
-def _do(request: ActionRequest, given: Given, actor: Actor, payload: str | None = None) -> None:
-    if given.key is not None:
+def _do(
+    request: ActionRequest,
+    ids: list[int] | None,
+    filters: Filters,
+    status: str | None,
+    actor: Actor,
+    payload: str | None = None,
+) -> None:
+    action, named = request.action, filters.read(status)
+    if ids and named:
+        raise UsageError("give ids or a filter, not both")
+    if action in _BY_KEY and filters.key is not None and named.keys() <= {"key", "job_type"}:
         with actor.session() as opened:
-            acting = act_on_key(request, given.key, given.filters.get("job_type"))
-            answer = opened.run(acting)
+            answer = opened.run(act_on_key(request, filters.key, filters.job_type))
         _say(request, [answer], {}, actor)
         return
-    command = "retry" if request.action in _MAKES else request.action.value
-    if not given.ids:
-        select_jobs(request.action, given.filters)  # refuses what selects none
-    if not (given.ids or given.yes or sys.stdin.isatty()):
+    if not ids:
+        select_jobs(action, named)  # refuses what selects none
+    if not (ids or filters.yes or sys.stdin.isatty()):
+        command = "retry" if action in _MAKES else action.value
         raise UsageError(
             f"{command} with a filter asks for confirmation, but stdin is not a terminal: add --yes"
         )
     with actor.session() as opened:
-        if payload is not None:
-            request = _correct_payload(opened, request, given.ids[0], payload, actor.app)
-        ids = given.ids
+        if payload is not None and ids:
+            request = _correct_payload(opened, request, ids[0], payload, actor.app)
         if not ids:
-            request, ids = _confirm(opened, request, given)
+            request, ids = opened.run(find_jobs(request, cast("ActionFilters", named)))
+            _confirm(action, ids, filters)
         answers, refusals = opened.act(request, ids)
     _say(request, answers, refusals, actor)
 
@@ -273,17 +244,12 @@ def _correct_payload(
     return opened.run(correct_payload(request, id, corrected, type_of))
 
 
-def _confirm(
-    opened: Session, request: ActionRequest, given: Given
-) -> tuple[ActionRequest, list[int]]:
-    """Find the jobs of a filter, print how many there are, and ask for confirmation."""
-    request, ids = opened.run(find_jobs(request, cast("ActionFilters", given.filters)))
-    is_cut = len(ids) == given.filters.get("limit", MANY)
-    more = " (limited by --limit; there may be more)" if is_cut else ""
-    typer.echo(f"{plural(len(ids), 'job')} to be {_PAST[request.action]}{more}", err=True)
-    if ids and not given.yes:
+def _confirm(action: Action, ids: list[int], filters: Filters) -> None:
+    """Print how many jobs a filter has found, and ask for confirmation."""
+    more = " (limited by --limit; there may be more)" if len(ids) == filters.limit else ""
+    typer.echo(f"{plural(len(ids), 'job')} to be {_PAST[action]}{more}", err=True)
+    if ids and not filters.yes:
         typer.confirm("Continue?", abort=True, err=True)
-    return request, ids
 
 
 def _say(

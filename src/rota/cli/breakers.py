@@ -10,7 +10,7 @@ from rota.cli.flags import option
 from rota.cli.grammar import make_noun
 from rota.cli.listing import Field, Listing, label, spare
 from rota.cli.output import Times
-from rota.cli.pause import Lasting
+from rota.cli.queues import Lasting
 from rota.cli.table import Kind
 from rota.cli.target import Actor, Viewer
 from rota.client.base import LIST_MAX

@@ -1,19 +1,25 @@
 """Declares the options of commands, and names them in messages as a person types them.
 
+Options that several commands share are a bundle: the fields of a dataclass.
+
 The rules are checked below the command line, for Python and for the command line alike, and their
 messages name Python's parameters: `max_attempts must be …`. Here it is `--max-attempts must be …`.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from functools import wraps
 from inspect import Parameter
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 from typer.models import OptionInfo, ParameterInfo
+
+from rota.errors import ConfigurationError, UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +94,7 @@ def name_flags(message: str, flags: Mapping[str, str]) -> str:
     return re.sub(r"""(--[a-z-]+)=["'](\w+)["']""", r"\1 \2", message)
 
 
-def annotate(parameter: Parameter) -> Parameter:
+def _annotate(parameter: Parameter) -> Parameter:
     """Return a parameter as typer takes it: how it is typed is in its annotation."""
     declared = parameter.default
     if not isinstance(declared, Declared):
@@ -99,3 +105,48 @@ def annotate(parameter: Parameter) -> Parameter:
 
 def _make_flag(name: str) -> str:
     return f"--{name.strip('_').replace('_', '-')}"
+
+
+def spread(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the command with the fields of its bundles as options of their own.
+
+    A bundle is a parameter whose type is a dataclass, such as `place: Place`. typer makes an option
+    of each parameter, and knows no groups of them.
+    """
+    signature = inspect.signature(command, eval_str=True)
+    bundles: dict[str, Any] = {
+        name: parameter.annotation
+        for name, parameter in signature.parameters.items()
+        if is_dataclass(parameter.annotation)
+    }
+
+    @wraps(command)
+    def run(**given: Any) -> Any:
+        for name, bundle in bundles.items():
+            given[name] = bundle(**{field.name: given.pop(field.name) for field in fields(bundle)})
+        try:
+            return command(**given)
+        except (UsageError, ConfigurationError) as error:
+            if len(error.args) == 1 and not hasattr(error, "__notes__"):  # a note is of the App
+                error.args = (name_flags(str(error), flags),)
+            raise
+
+    options = [
+        _annotate(option)
+        for name, parameter in signature.parameters.items()
+        for option in (_make_options(bundles[name]) if name in bundles else [parameter])
+    ]
+    flags = find_flags(options)
+    run.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[option.replace(kind=Parameter.KEYWORD_ONLY) for option in options]
+    )
+    run.__annotations__ = {option.name: option.annotation for option in options}
+    return run
+
+
+def _make_options(bundle: Any) -> Iterator[Parameter]:
+    hints = get_type_hints(bundle, include_extras=True)
+    for field in fields(bundle):
+        yield Parameter(
+            field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+        )

@@ -14,8 +14,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from rota.cli.bundle import spread
-from rota.cli.flags import find_flags
+from rota.cli.flags import find_flags, spread
 from rota.cli.output import join_lines, read_template
 from rota.errors import UsageError
 

@@ -79,12 +79,7 @@ def jobs(*, sought: Sought, viewer: Viewer) -> None:
 
     Lists finished jobs of the last 24 h only; --since changes that.
     """
-    search: Any = asdict(sought) | {
-        "payload": read_part(sought.payload, "--payload"),
-        "meta": read_part(sought.meta, "--meta"),
-        "since": read_moment(sought.since, "--since"),
-        "until": read_moment(sought.until, "--until"),
-    }
+    search: Any = read_filters(sought) | {"until": read_moment(sought.until, "--until")}
     check_search(search)  # before it connects
     search["limit"] = add_one(sought.limit)
     JOBS.show(viewer, lambda opened: opened.find(**search), limit=sought.limit)
@@ -112,6 +107,15 @@ def _when(job: Job) -> datetime | None:
         case Status.DEAD:
             return job.failed_at
     return job.finished_at or job.run_at
+
+
+def read_filters(options: Any) -> dict[str, Any]:
+    """Read the options that select jobs, as the client takes them. Raises UsageError."""
+    return asdict(options) | {
+        "payload": read_part(options.payload, "--payload"),
+        "meta": read_part(options.meta, "--meta"),
+        "since": read_moment(options.since, "--since"),
+    }
 
 
 def read_moment(text: str | None, name: str) -> datetime | timedelta | None:

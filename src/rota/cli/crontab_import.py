@@ -11,21 +11,10 @@ from dataclasses import dataclass, field
 from itertools import chain, count
 from pathlib import Path, PurePosixPath
 
+from rota.cli.output import read_template
 from rota.errors import UsageError
 from rota.model.cron import parse
 
-HEAD = '''\
-"""The commands of {file}, as `rota crontab --import` has read them.
-
-cron ran them in the home directory of their user, with PATH=/usr/bin:/bin. A worker runs them in
-its own directory, with its own environment. cron sets no limit of time: give each a timeout that is
-a little above its longest run. A command whose last run still goes on is not started beside it.
-"""
-
-import rota
-
-app = rota.App()
-'''
 SETTING = re.compile(r"""(["']?)(?P<name>[A-Za-z_]\w*)\1\s*=\s*(?P<value>.*)""")
 PERCENT = re.compile(r"(?<!\\)%")
 SHELL_SIGNS = set("|&;<>()$`*?[]{}~#!\n")
@@ -142,7 +131,8 @@ def convert_crontab(text: str, file: str, zone: str) -> str:
     reader = CrontabReader(zone, has_user)
     lines = [line for given in text.rstrip().split("\n") for line in reader.convert(given)]
     shown = file.replace("\\", "/").replace('"', "'")
-    return HEAD.format(file=shown) + "\n" + "\n".join(lines) + "\n"
+    head = read_template("commands").replace("{{file}}", shown)
+    return head + "\n" + "\n".join(lines) + "\n"
 
 
 def find_zone(link: Path = Path("/etc/localtime")) -> str:

@@ -12,6 +12,7 @@ import typer
 from rota import embedded
 from rota.cli.grammar import Noun
 from rota.cli.output import print_json, say
+from rota.cli.target import JsonOption
 from rota.embedded.server import postgres_binaries
 
 app = typer.Typer(
@@ -21,13 +22,12 @@ app = typer.Typer(
 )
 
 Directory = Annotated[Path, typer.Option("--directory", help="Directory of its data.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 _DEFAULT = Path(".rota")
 
 
 @app.command()
-def url(directory: Directory = _DEFAULT, as_json: Json = False) -> None:
+def url(directory: Directory = _DEFAULT, as_json: JsonOption = False) -> None:
     """Print the URL of the private PostgreSQL. Exit 1 if it is not running."""
     found = embedded.running(directory)
     if as_json:
@@ -58,7 +58,7 @@ def psql(context: typer.Context, directory: Directory = _DEFAULT) -> None:
 
 
 @app.command()
-def stop(directory: Directory = _DEFAULT, as_json: Json = False) -> None:
+def stop(directory: Directory = _DEFAULT, as_json: JsonOption = False) -> None:
     """Stop the private PostgreSQL now, even if it is in use. The data stay."""
     stopped = embedded.stop(directory)
     text = "stopped" if stopped else "was not running"
@@ -69,7 +69,7 @@ def stop(directory: Directory = _DEFAULT, as_json: Json = False) -> None:
 def reset(
     directory: Directory = _DEFAULT,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Stop the private PostgreSQL and delete its data."""
     if not yes:

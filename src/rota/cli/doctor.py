@@ -10,8 +10,7 @@ from rich.text import Text
 
 from rota.app import App
 from rota.cli.flags import flag
-from rota.cli.output import COLUMNS_MIN, cell, columns_wide, print_json, print_lines
-from rota.cli.table import wrap
+from rota.cli.output import cell, lay_beside, print_json, print_lines
 from rota.cli.target import JsonOption, Place
 from rota.declare.declaration import Declaration
 from rota.model.units import plural
@@ -96,17 +95,13 @@ def _print(found: Examination, levels: Iterable[Level]) -> None:
             alike.setdefault(one[1] if level is Level.SKIPPED else one[0], []).append(one)
         for (check, finding), *more in alike.values():
             name = f"{len(more) + 1} checks" if more else check.name
-            print_lines(_lines(Text(f"{level.value:<8}", _STYLES[level]), name, finding.what))
+            _print_beside(Text(f"{level.value:<8}", _STYLES[level]), name, finding.what)
             for other, following in found.list_followers(check.name):
-                print_lines(_lines(Text(" " * 8), other.name, f"follows: {following.what}"))
+                _print_beside(Text(" " * 8), other.name, f"follows: {following.what}")
             if finding.what_to_do:
-                print_lines(_lines(Text(" " * 8), "", f"→ {finding.what_to_do}"))
+                _print_beside(Text(" " * 8), "", f"→ {finding.what_to_do}")
 
 
-def _lines(level: Text, name: str, text: str) -> list[Text]:
-    """Make the lines of a text beside its level and check, broken at spaces."""
+def _print_beside(level: Text, name: str, text: str) -> None:
     flat = " ".join(cell(text).plain.split())
-    width = columns_wide()
-    first, *more = [flat] if width is None else wrap(flat, max(COLUMNS_MIN, width - _LEFT))
-    begin = level + Text(f"{name:<{_LEFT - 8}}{first}")
-    return [begin, *(Text(f"{'':<{_LEFT}}{line}") for line in more)]
+    print_lines(lay_beside(level + Text(f"{name:<{_LEFT - 8}}"), flat))

@@ -113,12 +113,19 @@ def enqueue(
         with place.session() as opened:
             enqueued = opened.enqueue(new.using(connection=opened.connection))
     else:
-        check_text(job_type, "the job type's name", NAME_MAX)
-        asks_json = encode_asks(overrides.read().get("meta"))
-        new_job = UntypedJob(job_type, encode_untyped(job_type, given), checked, asks_json)
+        untyped = make_untyped(job_type, given, checked, overrides)
         with place.session() as opened:
-            enqueued = opened.run(new_job.insert())
+            enqueued = opened.run(untyped.insert())
     _say(enqueued, as_json=as_json)
+
+
+def make_untyped(
+    job_type: str, arguments: dict[str, Any], options: EnqueueOptions, overrides: Overrides
+) -> UntypedJob:
+    """Make a job of a type that the App does not declare. Raises UsageError, PayloadError."""
+    check_text(job_type, "the job type's name", NAME_MAX)
+    asks_json = encode_asks(overrides.read().get("meta"))
+    return UntypedJob(job_type, encode_untyped(job_type, arguments), options, asks_json)
 
 
 def instant(text: str | None) -> datetime | None:

@@ -129,16 +129,18 @@ def print_facts(facts: Iterable[tuple[str, Any]], times: Times | None = None) ->
         if value is not None
     ]
     left = 2 + max((len(name) for name, _ in shown), default=0)
-    width = columns_wide()
     for name, value in shown:
-        lines = value.split("\n")
-        if width is not None:
-            lines = [part for line in lines for part in wrap(line, max(COLUMNS_MIN, width - left))]
-        titles = [name, *[""] * (len(lines) - 1)]
-        print_lines(
-            Text(title.ljust(left), style="bold") + Text(line)
-            for title, line in zip(titles, lines, strict=True)
-        )
+        print_lines(lay_beside(Text(name.ljust(left), style="bold"), value))
+
+
+def lay_beside(left: Text, text: str) -> list[Text]:
+    """Make the lines of a text with `left` before the first. No word is cut."""
+    lines, width = text.split("\n"), columns_wide()
+    if width is not None:
+        room = max(COLUMNS_MIN, width - len(left))
+        lines = [part for line in lines for part in wrap(line, room)]
+    margin = Text(" " * len(left))
+    return [(margin if at else left) + Text(line) for at, line in enumerate(lines)]
 
 
 def print_text(text: str) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from rota.declare.program import describe_exit, kill_at_hang_up
 from rota.embedded import SESSION_VARIABLE
 from rota.errors import ConfigurationError
+from rota.model.failure import list_names
 from rota.runtime.child_process import is_hang_up_ignored
 
 logger = logging.getLogger("rota")
@@ -106,6 +107,5 @@ class Reloader:
         self._stopping.set()
 
     def _name(self, changes: Iterable[tuple[object, str]]) -> str:
-        names = sorted({str(Path(path).relative_to(self._directory)) for _, path in changes})
-        more = f" and {len(names) - SHOWN_MAX} more" if len(names) > SHOWN_MAX else ""
-        return ", ".join(names[:SHOWN_MAX]) + more
+        names = {str(Path(path).relative_to(self._directory)) for _, path in changes}
+        return list_names(names, SHOWN_MAX)

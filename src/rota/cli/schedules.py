@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 import typer
 
-from rota.cli.enqueue import ForceOption, Overrides, PayloadOption, find_type
+from rota.cli.enqueue import ForceOption, Overrides, PayloadOption, find_type, make_untyped
 from rota.cli.enqueue import arguments as read_arguments
 from rota.cli.flags import argument, option
 from rota.cli.grammar import make_noun
@@ -18,12 +18,11 @@ from rota.cli.output import Times, print_facts, print_json
 from rota.cli.table import Kind
 from rota.cli.target import Actor, Viewer
 from rota.client.base import ID_MAX, LIST_MAX
+from rota.client.enqueue import UntypedJob
 from rota.client.schedules import put_schedule
-from rota.declare.options import EnqueueOptions, encode_asks
-from rota.declare.payload import encode_untyped
+from rota.declare.options import EnqueueOptions
 from rota.declare.schedule import ScheduleOptions, check_schedule, check_timing
 from rota.errors import ScheduleNotFound, UsageError
-from rota.model.bounds import NAME_MAX, check_text
 from rota.model.schedule import NEXT_TIMES_MAX, Run, Schedule
 
 NEXT_MAX = 10
@@ -116,11 +115,11 @@ def put(
     declared = find_type(actor, job_type, force=force)
     timing: Any = {"timezone": timezone, "catch_up": catch_up, "overlap": overlap, "jitter": jitter}
     if declared is not None:
-        new = declared._make((), arguments, options)
-        schedule = check_schedule(name, cron, new, timing)
+        schedule = check_schedule(name, cron, declared._make((), arguments, options), timing)
     else:
-        meta = overrides.read().get("meta")
-        schedule = _check_undeclared(name, cron, job_type, arguments, options, meta, timing)
+        schedule = _make_untyped(
+            name, cron, make_untyped(job_type, arguments, options, overrides), timing
+        )
     with actor.session() as opened, opened.connection.transaction():
         put_now = opened.run(
             put_schedule(schedule.make_row(), "cli", actor.by, actor.why), atomic=True
@@ -128,22 +127,12 @@ def put(
     _say(put_now, actor)
 
 
-def _check_undeclared(
-    name: str,
-    cron: str | None,
-    job_type: str,
-    arguments: dict[str, Any],
-    options: EnqueueOptions,
-    meta: Mapping[str, Any] | None,
-    timing: Any,
-) -> ScheduleOptions:
-    checked = check_timing(name, cron, timing)
-    check_text(job_type, "the job type's name", NAME_MAX)
-    payload_json = encode_untyped(job_type, arguments)
-    key, asks_json = options.group_key, encode_asks(meta)
+def _make_untyped(name: str, cron: str | None, job: UntypedJob, timing: Any) -> ScheduleOptions:
+    checked, key = check_timing(name, cron, timing), job.options.group_key
     return ScheduleOptions(
-        name, cron, job_type, payload_json, None, options, key, *checked, asks_json=asks_json
-    )
+        name, cron, job.job_type, job.payload, None, job.options, key, *checked,
+        asks_json=job.asks_json,
+    )  # fmt: skip
 
 
 def pause(name: Name, *, actor: Actor) -> None:

@@ -133,12 +133,9 @@ class Place:
         return owner
 
     def make_database(self, owner: App | None) -> Database:
-        url, schema = self._find_target(owner)
-        return Database(url, schema, notify=owner is None or owner._notify)
-
-    def _find_target(self, owner: App | None) -> tuple[str, str]:
-        found = find_url(self.url) if self.url or owner is None else owner._find_url()
-        return found or embedded.start(), self._find_schema(owner)
+        url = find_url(self.url) if self.url or owner is None else owner._find_url()
+        schema = self._find_schema(owner)
+        return Database(url or embedded.start(), schema, notify=owner is None or owner._notify)
 
     def _find_schema(self, owner: App | None) -> str:
         if self.schema:

@@ -13,7 +13,6 @@ import rota
 from rota.cli import run
 from rota.cli.crontab_import import convert_crontab, find_zone
 from rota.declare.program import run_program, split_program
-from tests.cli.here import Here
 
 CRONTAB = r"""# the shop's jobs
 SHELL=/bin/bash
@@ -150,13 +149,3 @@ def test_the_command_reads_a_file_or_its_input_and_takes_no_other_option(
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"@daily backup\n")))
     assert run(["crontab", "--import", "-"]) == 0
     assert "commands of a crontab" in capsys.readouterr().out
-
-
-def test_what_is_printed_is_an_application_as_it_stands(database: str, tmp_path: Path) -> None:
-    (tmp_path / "old").write_text("* * * * * touch there\n")
-    rota = Here(tmp_path, ROTA_DATABASE_URL=database, ROTA_APP="commands:app")
-    (tmp_path / "commands.py").write_text(rota.ok("crontab", "--import", "old").out)
-    rota.ok("sync")
-    rota.ok("schedules", "trigger", "touch")
-    rota.ok("work", "--drain")
-    assert (tmp_path / "there").exists()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 from psycopg.rows import TupleRow
 
-from rota.cli.output import CELL_MAX, FACT_MAX, LINES_MAX, cell
+from rota.cli.output import CELL_MAX, FACT_MAX, LINES_MAX, clean
 from tests.cli.here import Here
 from tests.support.rules import rule
 
@@ -62,7 +62,7 @@ def test_a_text_that_a_producer_made_long_is_cut(rota: Here, connection: Connect
     assert len(said) < 300_000 and "more characters)" in said
     assert len(rota.ok("schedules", "show", "s", "--json").out) > 500_000
     for most in (FACT_MAX, CELL_MAX):
-        shown = cell("ab\n" * 1_000_000, most).plain
+        shown = clean("ab\n" * 1_000_000, most)
         assert shown.count("\n") == min(LINES_MAX, most // 3)
         assert shown.endswith(f"… ({3_000_000 - shown.index('…'):,} more characters)")
-        assert cell("a" * most, most).plain == "a" * most
+        assert clean("a" * most, most) == "a" * most

@@ -245,7 +245,6 @@ def _correct_payload(
 
 
 def _confirm(action: Action, ids: list[int], filters: Filters) -> None:
-    """Print how many jobs a filter has found, and ask for confirmation."""
     more = " (limited by --limit; there may be more)" if len(ids) == filters.limit else ""
     typer.echo(f"{plural(len(ids), 'job')} to be {_PAST[action]}{more}", err=True)
     if ids and not filters.yes:

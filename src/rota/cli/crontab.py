@@ -94,7 +94,6 @@ class CronUnit:
 
     @property
     def work(self) -> list[str]:
-        """The command's arguments."""
         drain = ["--drain", "--for", self.asked.for_ or f"{self.every * 60 - SPARE_S}s"]
         return ["work", "--app", self.app, *(drain if self.every else [])]
 
@@ -105,7 +104,6 @@ class CronUnit:
 
     @property
     def times(self) -> str:
-        """The time fields of the crontab line."""
         return {1: "*", 60: "0"}.get(self.every, f"*/{self.every}") + " * * * *"
 
 
@@ -141,11 +139,13 @@ def crontab(
         return
     need_app(app)
     directory, reference = need_reference(app)
+    has_url = bool(os.environ.get("ROTA_DATABASE_URL"))
     unit = CronUnit(
         app=reference,
         directory=directory,
         every=0 if asked.worker or compose else asked.every,
-        env_file=_absolute(asked.env_file or _default_env_file(directory)),
+        # What is printed must not contain the URL.
+        env_file=_absolute(asked.env_file or (directory / "rota.env" if has_url else None)),
         variables=_find_variables(reference),
         asked=asked,
     )
@@ -218,7 +218,6 @@ def crontab_file(unit: CronUnit) -> dict[str, str]:
 
 
 def systemd_units(unit: CronUnit) -> dict[str, str]:
-    """Make the service and its timer. Returns their texts by file name."""
     env_file = [f"EnvironmentFile={_specifiers(str(unit.env_file))}"] if unit.env_file else []
     variables = [f"Environment={name}={value}" for name, value in unit.variables.items()]
     service = fill(
@@ -323,11 +322,6 @@ def _about_url(unit: CronUnit) -> list[str]:
     ]
 
 
-def _default_env_file(directory: Path) -> Path | None:
-    """Return rota.env in the project if a URL is set now: what is printed must not contain it."""
-    return directory / "rota.env" if os.environ.get("ROTA_DATABASE_URL") else None
-
-
 def _refuse_unfit(way: str, asked: CronOptions) -> None:
     """Raise UsageError for options that do not apply to what is printed, or to each other."""
     for name in list_flags(asked):
@@ -386,7 +380,6 @@ def _specifiers(text: str) -> str:
 
 
 def _systemd_word(word: str) -> str:
-    """Quote a word of ExecStart."""
     word = _specifiers(word).replace("$", "$$")
     if PLAIN_WORD.fullmatch(word):
         return word

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from rota.app import App
 from rota.cli.flags import flag
-from rota.cli.output import cell, lay_beside, print_json, print_lines
+from rota.cli.output import clean, lay_beside, print_json, print_lines
 from rota.cli.target import JsonOption, Place
 from rota.declare.declaration import Declaration
 from rota.model.units import plural
@@ -103,5 +103,5 @@ def _print(found: Examination, levels: Iterable[Level]) -> None:
 
 
 def _print_beside(level: Text, name: str, text: str) -> None:
-    flat = " ".join(cell(text).plain.split())
+    flat = " ".join(clean(text).split())
     print_lines(lay_beside(level + Text(f"{name:<{_LEFT - 8}}"), flat))

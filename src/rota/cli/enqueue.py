@@ -129,7 +129,6 @@ def make_untyped(
 
 
 def instant(text: str | None) -> datetime | None:
-    """Read an instant from the command line. Raises UsageError."""
     if text is None:
         return None
     try:
@@ -145,7 +144,6 @@ def instant(text: str | None) -> datetime | None:
 
 
 def arguments(job_type: str, payload: str) -> dict[str, Any]:
-    """Read a payload from the command line. Raises PayloadError."""
     try:
         found = msgspec.json.decode(payload.encode())
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -160,7 +158,6 @@ def arguments(job_type: str, payload: str) -> dict[str, Any]:
 
 
 def read_object(text: str, name: str) -> dict[str, Any]:
-    """Read a JSON object from the command line. Raises UsageError."""
     try:
         return arguments("", text)
     except PayloadError as error:

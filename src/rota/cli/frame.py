@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from rich.text import Text
 
 from rota.cli.listing import Field, Listing, count, label, number, span
-from rota.cli.output import Times, cell
+from rota.cli.output import Times, clean
 from rota.cli.table import Kind
 from rota.model.bounds import COUNT_MAX
 from rota.model.units import age, show_count, words
@@ -37,7 +37,7 @@ def frame(
         f" · workers {alive} · {facts['finished_per_s']:.1f} finished/s · dead {dead}"
     )
     stopped = _name_stop(facts["paused_all"])
-    lines = [cell(stale_why or f"{stopped}{head}").copy()]
+    lines = [Text(clean(stale_why or f"{stopped}{head}"))]
     lines[0].stylize("bold red" if stale_why or stopped else "bold")
     sections = [
         (QUEUES, _list_queues(facts)),

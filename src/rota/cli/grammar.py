@@ -76,7 +76,6 @@ class Root(TyperGroup):
         typer.echo(PAGE, nl=False)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command. Raises UsageError for an unknown one."""
         word = args[0]
         if word not in self.commands and word not in _MEANT and (own := find_own(word, args)):
             self.commands = {**self.commands, word: own}
@@ -92,7 +91,6 @@ class Noun(TyperGroup):
     """`rota queues`: the answer to an unknown verb."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the verb. Raises UsageError for an unknown one."""
         word = args[0]
         if word not in self.commands:
             verbs = get_close_matches(word, self.commands) or ["show"] * ("show" in self.commands)

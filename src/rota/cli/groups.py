@@ -13,7 +13,7 @@ from rota.cli.listing import (
     show_status,
     spare,
 )
-from rota.cli.output import Times, cell
+from rota.cli.output import Times
 from rota.cli.table import Kind
 from rota.cli.target import Viewer
 from rota.client.base import LIST_MAX
@@ -46,7 +46,7 @@ def groups(
 def _say_none(group_key: str | None, halted: bool) -> str:
     if group_key is None:
         return "no halted groups" if halted else GROUPS.empty
-    group = f"group {cell(group_key).plain}"
+    group = f"group {group_key}"
     return f"{group} is not halted" if halted else f"no job holds or waits for a place in {group}"
 
 

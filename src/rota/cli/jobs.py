@@ -9,12 +9,13 @@ from typing import Any
 
 import msgspec
 import typer
+from rich.text import Text
 
 from rota.cli.flags import argument, flag, option
 from rota.cli.listing import Field, Listing, add_one, label, show_status, spare
 from rota.cli.output import (
     Times,
-    cell,
+    clean,
     print_facts,
     print_json,
     print_lines,
@@ -176,7 +177,7 @@ def job(
         print_json(timeline if payload is None else _show_revealed(timeline, payload))
         return
     one = timeline.job
-    print_text(f"job {one.id} {cell(one.job_type).plain}: {_status(one, times)}")
+    print_text(f"job {one.id} {one.job_type}: {_status(one, times)}")
     typer.echo("")
     entries = timeline.entries if verbose else fold(timeline.entries)
     (TIMELINE if len(timeline.chain) > 1 else TIMELINE_OF_ONE).print(entries, times)
@@ -189,7 +190,7 @@ def job(
     if timeline.attempts and (stack := timeline.attempts[-1].stack):
         if verbose:
             typer.echo("\nStack trace of the last failed attempt")
-            print_lines(cell(stack.rstrip()).split("\n"))
+            print_lines(map(Text, clean(stack.rstrip()).split("\n")))
         else:
             typer.echo(f"\nthe stack trace: rota job {id} --verbose", err=True)
 

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 from rich.text import Text
 
-from rota.cli.output import Times, columns_wide, print_json, print_lines, show_cell
+from rota.cli.output import Times, columns_wide, print_json, print_lines, print_text, show_cell
 from rota.cli.table import Column, Kind, lay_out
 from rota.cli.target import Viewer
 from rota.client.base import LIST_MAX
@@ -139,7 +139,7 @@ class Listing:
         if found:
             print_lines(self.lay_out(found, times, columns_wide()))
         else:
-            typer.echo(self.empty if empty is None else empty)
+            print_text(self.empty if empty is None else empty)
 
     def lay_out(
         self,

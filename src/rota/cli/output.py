@@ -101,7 +101,6 @@ class Times:
 
 
 def show_utc(at: datetime) -> str:
-    """Format an instant in UTC, to the second."""
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"
 
 
@@ -110,7 +109,7 @@ def show_cell(value: Any, times: Times | None) -> str:
     if times is not None and isinstance(value, datetime):
         return times.show(value)
     # A line break within a cell would look like a new row.
-    return cell(value, CELL_MAX).plain.replace("\n", " ")
+    return clean(value, CELL_MAX).replace("\n", " ")
 
 
 def print_facts(facts: Iterable[tuple[str, Any]], times: Times | None = None) -> None:
@@ -123,7 +122,7 @@ def print_facts(facts: Iterable[tuple[str, Any]], times: Times | None = None) ->
             name,
             times.show_both(value)
             if times is not None and isinstance(value, datetime)
-            else cell(value).plain,
+            else clean(value),
         )
         for name, value in facts
         if value is not None
@@ -145,7 +144,7 @@ def lay_beside(left: Text, text: str) -> list[Text]:
 
 def print_text(text: str) -> None:
     """Print a sentence, broken at spaces, without control characters."""
-    text, width = cell(text).plain, columns_wide()
+    text, width = clean(text), columns_wide()
     print_lines(map(Text, [text] if width is None else wrap(text, width)))
 
 
@@ -173,18 +172,15 @@ def columns_wide() -> int | None:
     return max(COLUMNS_MIN, out.width)
 
 
-def cell(value: Any, most: int = FACT_MAX) -> Text:
+def clean(value: Any, most: int = FACT_MAX) -> str:
     """Format a value for a terminal: `most` characters, without control characters.
 
     Anyone who may insert a row can put control characters into it. They would move the cursor or
     colour the screen. A text without an end would keep the terminal busy for minutes.
     """
     text = _cut(_show(value), most)
-    return Text(
-        "".join(
-            sign if sign.isprintable() or sign == "\n" else "\N{REPLACEMENT CHARACTER}"
-            for sign in text
-        )
+    return "".join(
+        sign if sign.isprintable() or sign == "\n" else "\N{REPLACEMENT CHARACTER}" for sign in text
     )
 
 

@@ -94,7 +94,6 @@ class Lasting:
     )
 
     def read(self) -> dict[str, Any]:
-        """Return them as the client takes them. Raises UsageError."""
         try:
             at = None if self.until is None else datetime.fromisoformat(self.until).astimezone()
         except (ValueError, OverflowError):

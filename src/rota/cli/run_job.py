@@ -15,7 +15,7 @@ import typer
 
 from rota.app import App
 from rota.cli.flags import argument, flag
-from rota.cli.output import cell, print_json, print_text
+from rota.cli.output import clean, print_json, print_text
 from rota.cli.target import AppOption, JsonOption, need_app
 from rota.client.base import check_by
 from rota.declare.config import WorkerConfig
@@ -150,7 +150,6 @@ def _interrupt_on(*signals: signal.Signals) -> Iterator[None]:
 
 
 def _print(job: Job, end: End, error: BaseException | None, after: Job) -> None:
-    """Print what the handler came to, and what became of the job."""
     what = f"job {job.id} {job.job_type}"
     if error is not None and not isinstance(error, Outcome | KeyboardInterrupt):
         typer.echo(scrub("".join(traceback.format_exception(error))), err=True, nl=False)
@@ -158,7 +157,7 @@ def _print(job: Job, end: End, error: BaseException | None, after: Job) -> None:
     if after.id != job.id:
         print_text(f"{what} is dead, as before; copy {after.id} is {after.status}")
     elif after.status in (Status.QUEUED, Status.FAILED):
-        print_text(f"{what} is {after.status}, due at {cell(after.run_at).plain}")
+        print_text(f"{what} is {after.status}, due at {clean(after.run_at)}")
     else:
         print_text(f"{what} is {after.status}")
 

@@ -55,7 +55,6 @@ class Changes:
     no_archive: bool = flag("--no-archive", "Drop expired days again. The archive stays.")
 
     def read(self) -> dict[str, Any]:
-        """Return them as the migration takes them. Raises UsageError."""
         if self.archive is not None and self.no_archive:
             raise UsageError("give --archive or --no-archive, not both")
         if self.archive == "":

@@ -173,7 +173,6 @@ def connect(database: Database) -> Iterator[Session]:
 
 
 def need_app(reference: str | None) -> App:
-    """Return the App. Raises ConfigurationError when none is named."""
     app = find_app(reference)
     if app is None:
         raise ConfigurationError(

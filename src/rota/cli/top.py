@@ -95,7 +95,6 @@ class Watch:
         self._probe: Probe | None = None
 
     def read(self) -> None:
-        """Read the facts of a frame. Raises DatabaseUnavailable, SchemaError."""
         if self._probe is None:
             self._probe, _ = self._opened.enter_context(open_any_probe(self._database))
         try:

@@ -176,7 +176,6 @@ def work(
 
 
 def _refuse_conflicts(asked: WorkOptions, queues: dict[str, int | None] | None) -> None:
-    """Raise UsageError for options that exclude or need each other."""
     if queues and None not in queues.values() and asked.concurrency is not None:
         raise UsageError(
             "give --concurrency or --queue NAME=SLOTS, not both: each of these queues has its own "

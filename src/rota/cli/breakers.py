@@ -8,14 +8,13 @@ import typer
 
 from rota.cli.flags import option
 from rota.cli.grammar import make_noun
-from rota.cli.listing import Field, Listing, label, spare
+from rota.cli.listing import Field, Listing, count, label, spare
 from rota.cli.output import Times
 from rota.cli.queues import Lasting
 from rota.cli.table import Kind
 from rota.cli.target import Actor, Viewer
 from rota.client.base import LIST_MAX
-from rota.model.bounds import COUNT_MAX
-from rota.model.units import plural, show_count
+from rota.model.units import plural
 from rota.records import BreakerRecord
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the breaker.")]
@@ -54,7 +53,7 @@ BREAKERS = Listing(
         "state",
         spare("failures"),
         Field("next try", _next_try),
-        spare(Field("waiting", lambda one, _: show_count(one.waiting, COUNT_MAX))),
+        spare(count("waiting")),
         spare(Field("opened", "opened_at")),
         spare(label("by", "changed_by")),
         Field("reason", kind=Kind.ERROR),
@@ -94,10 +93,10 @@ def reset(
     Does nothing, and says so, if it was closed without failures.
     """
     with actor.session() as opened:
-        count = opened.breakers.reset(name, key, why=actor.why, by=actor.by)
-    keys = f" ({plural(count, 'key')})" if key is None and count > 1 else ""
-    did = f"is closed{keys}" if count else "was closed, without failures"
-    actor.say({"name": name, "key": key, "reset": count}, f"{_name(name, key)} {did}")
+        closed = opened.breakers.reset(name, key, why=actor.why, by=actor.by)
+    keys = f" ({plural(closed, 'key')})" if key is None and closed > 1 else ""
+    did = f"is closed{keys}" if closed else "was closed, without failures"
+    actor.say({"name": name, "key": key, "reset": closed}, f"{_name(name, key)} {did}")
 
 
 def _name(name: str, key: str | None) -> str:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from rota.cli.flags import option
 from rota.cli.jobs import TIME, read_moment
-from rota.cli.listing import Field, Listing, label, number, spare
+from rota.cli.listing import Field, Listing, count, label, number, spare
 from rota.cli.table import Kind
 from rota.cli.target import Viewer
 from rota.client.base import LIST_MAX
-from rota.model.units import show_count
 from rota.records import ErrorRecord
 
 SINCE = "1d"
@@ -52,8 +51,8 @@ ERRORS = Listing(
     (
         Field("type", "job_type", Kind.TYPE),
         Field("error", _show, Kind.ERROR),
-        number("attempts", lambda one, _: show_count(one.attempts, ERRORS_COUNTED)),
-        number("jobs", lambda one, _: show_count(one.jobs, ERRORS_COUNTED)),
+        count("attempts", most=ERRORS_COUNTED),
+        count("jobs", most=ERRORS_COUNTED),
         number("dead"),
         spare(label("releases", _list_releases)),
         spare(Field("first", "first_at")),

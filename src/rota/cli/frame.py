@@ -183,12 +183,10 @@ QUEUES = Listing(
         span("oldest", "oldest_due_s"),
         Field("", lambda one, _: "paused" if one["paused"] else None),
     ),
-    empty="none",
 )
 WAITS = Listing(
     "waiting",
     (label("wait for", "what"), number("jobs"), "since", Field("", "why", Kind.ERROR)),
-    empty="none",
 )
 BATCHES = Listing(
     "batches",
@@ -198,7 +196,6 @@ BATCHES = Listing(
         number("failed", lambda one, _: f"{_count_failed(one):,}"),
         Field("made", lambda one, _: age(one["made_s"])),
     ),
-    empty="none",
 )
 RUNNING = Listing(
     "running",
@@ -209,7 +206,6 @@ RUNNING = Listing(
         Field("progress", _show_progress, Kind.ERROR),
         label("worker"),
     ),
-    empty="none",
 )
 WORKERS = Listing(
     "workers",
@@ -222,7 +218,6 @@ WORKERS = Listing(
         number("dead", lambda one, _: _show_attempts(one["dead"])),
         label("release"),
     ),
-    empty="none",
 )
 ERRORS = Listing(
     "last errors",
@@ -233,5 +228,4 @@ ERRORS = Listing(
         Field("outcome", _name_outcome),
         Field("error", _show_error, Kind.ERROR),
     ),
-    empty="none",
 )

@@ -274,7 +274,5 @@ JOBS = Listing(
     empty="no jobs found",
     page=("--before", "id"),
 )
-TIMELINE = Listing(
-    "timeline", (Field("when", "at"), "job", "what", Field("", "text", Kind.TEXT)), empty=""
-)
+TIMELINE = Listing("timeline", (Field("when", "at"), "job", "what", Field("", "text", Kind.TEXT)))
 TIMELINE_OF_ONE = replace(TIMELINE, fields=[one for one in TIMELINE.fields if one != "job"])

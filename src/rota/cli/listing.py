@@ -98,7 +98,7 @@ class Listing:
     name: str
     fields: Sequence[Field | str]
     """A text is a plain column with the field that is called like it."""
-    empty: str
+    empty: str = "none"
     page: tuple[str, str] | None = None
     """The option that asks for the next page, and the field whose value it takes."""
 

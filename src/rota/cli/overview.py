@@ -107,7 +107,6 @@ COUNTS = Listing(
         Field("status", _name_status),
         number("jobs", lambda one, _: show_count(one[1], COUNT_MAX)),
     ),
-    empty="",
 )
 _FIGURES = (
     _tally("succeeded"),

@@ -265,7 +265,6 @@ RUN_LIST = Listing(
         span("took", "ran_s"),
         Field("error", _error, Kind.ERROR),
     ),
-    empty="none",
 )
 
 

@@ -28,13 +28,9 @@ def secrets(viewer: Viewer) -> None:
 KEYS = Listing(
     "keys",
     (
-        Field("key"),
+        "key",
         Field("here", lambda one, _: "seals" if one.seals else "opens" if one.here else "missing"),
-        number("jobs"),
-        number("history"),
-        number("schedules"),
-        number("batches"),
-        number("packages"),
+        *map(number, ("jobs", "history", "schedules", "batches", "packages")),
     ),
     empty=f"nothing is sealed, and {VARIABLE} is not set",
 )

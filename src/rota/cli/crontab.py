@@ -311,15 +311,8 @@ def fill(template: str, **fields: object) -> str:
 
 
 def _about_url(unit: CronUnit) -> list[str]:
-    if unit.env_file:
-        return [
-            f"# The database URL is not in this file. {unit.env_file} contains the line",
-            "# ROTA_DATABASE_URL='postgresql://…' and is readable only by that user (chmod 600).",
-        ]
-    return [
-        "# Sets no ROTA_DATABASE_URL, because none was set when this was printed. Uses the URL of",
-        "# the App, otherwise the private PostgreSQL of this directory; --env-file FILE sets one.",
-    ]
+    about = "about-env-file" if unit.env_file else "about-no-url"
+    return fill(about, env_file=unit.env_file).splitlines()
 
 
 def _refuse_unfit(way: str, asked: CronOptions) -> None:

@@ -12,7 +12,6 @@ from rota.app import App
 from rota.cli.flags import flag
 from rota.cli.output import clean, lay_beside, print_json, print_lines
 from rota.cli.target import JsonOption, Place
-from rota.declare.declaration import Declaration
 from rota.model.units import plural
 from rota.observe import doctor as doctors
 from rota.observe.doctor import Examination, Finding, Level
@@ -58,21 +57,19 @@ def doctor(
 
 def list_declared(owner: App) -> list[dict[str, Any]]:
     """Return what doctor compares with the database."""
-    return [_describe(one) for one in owner._declarations.types.values()]
-
-
-def _describe(job_type: Declaration) -> dict[str, Any]:
-    options = job_type.options
-    return {
-        "name": job_type.name,
-        "queue": options.queue,
-        "priority": options.priority,
-        "group_key": job_type.group_arguments is not None,
-        "on_retry": options.on_retry,
-        "on_dead": options.on_dead,
-        "max_running": options.max_running,
-        "breaker": None if job_type.breaker is None else job_type.breaker.name,
-    }
+    return [
+        {
+            "name": one.name,
+            "queue": one.options.queue,
+            "priority": one.options.priority,
+            "group_key": one.group_arguments is not None,
+            "on_retry": one.options.on_retry,
+            "on_dead": one.options.on_dead,
+            "max_running": one.options.max_running,
+            "breaker": None if one.breaker is None else one.breaker.name,
+        }
+        for one in owner._declarations.types.values()
+    ]
 
 
 def list_facts(check: doctors.Check, finding: Finding) -> dict[str, str | None]:

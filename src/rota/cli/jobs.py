@@ -12,7 +12,7 @@ import typer
 from rich.text import Text
 
 from rota.cli.flags import argument, flag, option
-from rota.cli.listing import Field, Listing, add_one, label, show_status, spare
+from rota.cli.listing import Field, Listing, add_one, label, show_error, show_status, spare
 from rota.cli.output import (
     Times,
     clean,
@@ -215,7 +215,7 @@ def list_facts(job: Job, times: Times, *, verbose: bool) -> Iterator[tuple[str, 
     yield "cancel reason", job.cancel_reason
     yield "worker", job.locked_by
     yield "result", job.result_json
-    yield "last error", _error(job.error_type, job.last_error)
+    yield "last error", show_error(job)
     yield "archived", describe_resolution(job)
     if verbose:
         yield "origin", None if job.origin_id == job.id else job.origin_id
@@ -228,7 +228,7 @@ def list_facts(job: Job, times: Times, *, verbose: bool) -> Iterator[tuple[str, 
         yield "locked until", job.locked_until
         yield "release", job.release
         yield "response code", job.response_code
-        yield "verdict", _verdict(job.verdict, job.verdict_rule)
+        yield "verdict", None if job.verdict is None else f"{job.verdict} ({job.verdict_rule})"
 
 
 def _attempts(job: Job) -> str:
@@ -250,15 +250,7 @@ def _progress(progress: Progress | None, times: Times) -> str | None:
 def _explain(job: Job) -> str | None:
     if job.wait is not None:
         return f"{job.wait.what} {job.wait.text}"
-    return _error(job.error_type, job.last_error)
-
-
-def _error(error_type: str | None, message: str | None) -> str | None:
-    return message if error_type is None else f"{error_type}: {message}"
-
-
-def _verdict(verdict: str | None, rule: str | None) -> str | None:
-    return None if verdict is None else f"{verdict} ({rule})"
+    return show_error(job)
 
 
 JOBS = Listing(

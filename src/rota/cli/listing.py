@@ -86,6 +86,11 @@ def show_status(status: str, at: datetime | None, times: Times) -> str:
     return f"{status}, {said}{times.show(at)}"
 
 
+def show_error(row: Any) -> str | None:
+    """Format the last error of a row: its class, if there is one, and its message."""
+    return row.last_error if row.error_type is None else f"{row.error_type}: {row.last_error}"
+
+
 def add_one(limit: int) -> int:
     """Return how many rows to look for, to see whether there is a next page."""
     return min(limit + 1, LIST_MAX)

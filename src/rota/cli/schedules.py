@@ -13,7 +13,7 @@ from rota.cli.enqueue import ForceOption, Overrides, PayloadOption, find_type, m
 from rota.cli.enqueue import arguments as read_arguments
 from rota.cli.flags import argument, option
 from rota.cli.grammar import make_noun
-from rota.cli.listing import Field, Listing, label, number, show_status, span, spare
+from rota.cli.listing import Field, Listing, label, number, show_error, show_status, span, spare
 from rota.cli.output import Times, print_facts, print_json
 from rota.cli.table import Kind
 from rota.cli.target import Actor, Viewer
@@ -23,7 +23,7 @@ from rota.client.schedules import put_schedule
 from rota.declare.options import EnqueueOptions
 from rota.declare.schedule import ScheduleOptions, check_schedule, check_timing
 from rota.errors import ScheduleNotFound, UsageError
-from rota.model.schedule import NEXT_TIMES_MAX, Run, Schedule
+from rota.model.schedule import NEXT_TIMES_MAX, Schedule
 
 NEXT_MAX = 10
 RUNS = 10
@@ -233,10 +233,6 @@ def find_next_times(schedule: Schedule, count: int) -> tuple[list[datetime], str
         return [], str(error)
 
 
-def _error(run: Run, _: Times) -> str | None:
-    return run.last_error if run.error_type is None else f"{run.error_type}: {run.last_error}"
-
-
 SCHEDULES = Listing(
     "schedules",
     (
@@ -263,7 +259,7 @@ RUN_LIST = Listing(
         spare(number("attempts")),
         spare(Field("started", "started_at")),
         span("took", "ran_s"),
-        Field("error", _error, Kind.ERROR),
+        Field("error", lambda run, _: show_error(run), Kind.ERROR),
     ),
 )
 

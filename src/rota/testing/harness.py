@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Self, TypeVar
@@ -31,7 +31,7 @@ from rota.testing.drained import Drained
 from rota.testing.expected import ExpectedJob, find_jobs
 from rota.testing.matching import PENDING, Wanted, explain_jobs
 from rota.testing.moving_clock import MovingClock
-from rota.testing.recording import RecordingContext, make_context
+from rota.testing.recording import make_context
 from rota.worker.by_hand import ByHand, Pick, pick_one
 from rota.worker.finisher import make_ending
 from rota.worker.spec import WorkerSpec
@@ -368,30 +368,12 @@ class Harness:
 
     # Single handlers
 
-    def run_twice(self, new_job: NewJob, *, tables: Iterable[str] = ()) -> None:
-        """Run a handler twice, as `rota.testing.run_twice` does. Raises UsageError on a connection
-        of the test's: the run that is lost needs a worker with connections of its own."""
-        self._refuse_bound()
-        twice.run_twice(new_job, tables=tables)
-
-    def arun_twice(
-        self, new_job: NewJob, *, tables: Iterable[str] = ()
-    ) -> Coroutine[Any, Any, None]:
-        """As `run_twice`, on the running loop; `await` it."""
-        self._refuse_bound()
-        return twice.arun_twice(new_job, tables=tables)
-
-    def _refuse_bound(self) -> None:
-        if isinstance(self._database, BoundDatabase):
-            raise UsageError(
-                "run_twice: a worker that is lost needs connections of its own; use a Harness on a "
-                "database, such as the fixture `rota_test`"
-            )
-
-    def context(self, job: AnyType | NewJob | None = None, /, **facts: Any) -> RecordingContext:
-        """Make a context for a plain unit test. Arguments are those of
-        `rota.testing.make_context`."""
-        return make_context(job, **facts)
+    run_twice = staticmethod(twice.run_twice)
+    """As `rota.testing.run_twice`; not on a connection of the test's, beside which no worker can
+    start."""
+    arun_twice = staticmethod(twice.arun_twice)
+    context = staticmethod(make_context)
+    """As `rota.testing.make_context`."""
 
     def _run(self, operation: Operation[T], connection: Any = None) -> T:
         return self._database.run(operation, connection)

@@ -141,7 +141,13 @@ class Harness:
             AssertionError: there is none. The message lists the jobs that there are, nearest first.
             UsageError: the type is another App's, has no such argument, or one that cannot be so.
         """
-        return self._find_one(self._want(job_type, arguments))
+        wanted = self._want(job_type, arguments)
+        found = yield from self._find_all(wanted)
+        if found:
+            return found[0]
+        raise AssertionError(
+            f"no job of type {wanted.describe()} is enqueued; {(yield from self._explain(wanted))}"
+        )
 
     aenqueued = awaitable(enqueued)
 
@@ -160,7 +166,18 @@ class Harness:
             AssertionError: there is one.
             UsageError: as `enqueued`; or the App has no type of this name.
         """
-        return self._refute(self._want(job_type, arguments))
+        wanted = self._want(job_type, arguments)
+        if wanted.job_type is None:
+            raise UsageError(
+                f"refute_enqueued: the App has no job type {wanted.name!r}, so this would hold "
+                f"whatever is enqueued; if it is another service's, write "
+                f"`assert not rota_test.all_enqueued({wanted.name!r})`"
+            )
+        if (yield from self._find_all(wanted)):
+            raise AssertionError(
+                f"a job of type {wanted.describe()} is enqueued; "
+                f"{(yield from self._explain(wanted))}"
+            )
 
     arefute_enqueued = awaitable(refute_enqueued)
 
@@ -176,27 +193,6 @@ class Harness:
         jobs = yield from find_jobs(wanted)
         pending = [job for job in jobs if job.status in PENDING]
         return [job for job in pending if not wanted.find_differences(job)]
-
-    def _find_one(self, wanted: Wanted) -> Operation[Job]:
-        found = yield from self._find_all(wanted)
-        if found:
-            return found[0]
-        raise AssertionError(
-            f"no job of type {wanted.describe()} is enqueued; {(yield from self._explain(wanted))}"
-        )
-
-    def _refute(self, wanted: Wanted) -> Operation[None]:
-        if wanted.job_type is None:
-            raise UsageError(
-                f"refute_enqueued: the App has no job type {wanted.name!r}, so this would hold "
-                f"whatever is enqueued; if it is another service's, write "
-                f"`assert not rota_test.all_enqueued({wanted.name!r})`"
-            )
-        if (yield from self._find_all(wanted)):
-            raise AssertionError(
-                f"a job of type {wanted.describe()} is enqueued; "
-                f"{(yield from self._explain(wanted))}"
-            )
 
     def _explain(self, wanted: Wanted, after: int = 0) -> Operation[str]:
         jobs = yield from ops.find(Filter(limit=LIST_MAX))

@@ -144,17 +144,10 @@ def _show_argument(job_type: Declaration | None, name: str, value: object) -> st
 
 def _list_options(options: EnqueueOptions) -> list[tuple[str, str]]:
     """Return the names and values of the options that are set."""
+    durations = {"delay": options.delay_s, "expires": options.expires_s}
     shown = {
-        "run_at": options.run_at,
-        "delay": None if options.delay_s is None else words(options.delay_s),
-        "priority": options.priority,
-        "queue": options.queue,
-        "max_attempts": options.max_attempts,
-        "timeout": options.timeout,
-        "expires": None if options.expires_s is None else words(options.expires_s),
-        "key": options.idempotency_key,
-        "group_key": options.group_key,
-        "group_capacity": options.group_capacity,
+        **{name: getattr(options, name) for name in _COMPARED},
+        **{name: None if long_s is None else words(long_s) for name, long_s in durations.items()},
         "meta": options.meta_json,
     }
     return [(name, str(value)) for name, value in shown.items() if value is not None]

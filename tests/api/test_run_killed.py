@@ -11,7 +11,7 @@ from psycopg.rows import TupleRow
 
 import rota
 from rota.testing import run_twice
-from rota.testing.kills import PLACES_MAX, Kill, Killed
+from rota.testing.kills import PLACES_MAX, Killed, KilledRun
 from tests.support.rules import rule
 
 Context = rota.Context
@@ -184,9 +184,9 @@ def test_what_a_killed_handler_had_open_is_closed(app: rota.App, database: str) 
 
 @rule("M50")
 def test_a_handler_is_killed_once_in_a_run_and_at_ten_places_in_all() -> None:
-    kill = Kill({str(place) for place in range(PLACES_MAX - 1)})
+    run = KilledRun(1, {str(place) for place in range(PLACES_MAX - 1)})
     for _ in range(2):  # what its other threads do comes too late
-        with pytest.raises(Killed), kill.around_enqueue([]):
+        with pytest.raises(Killed), run.around_enqueue([]):
             pass
-    with Kill({str(place) for place in range(PLACES_MAX)}).around_enqueue([]):
+    with KilledRun(1, {str(place) for place in range(PLACES_MAX)}).around_enqueue([]):
         pass

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import traceback
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -10,6 +13,9 @@ from typing import Any
 from rota.declare.context import Context
 from rota.declare.job_type import NewJob
 from rota.model.effect import EffectAnswer, EffectCall
+from rota.model.outcome import Errored, Succeeded
+from rota.worker.attempt import Attempt
+from rota.worker.by_hand import ByHand, pick_one
 
 PLACES_MAX = 10
 """Most places at which a handler is killed."""
@@ -21,17 +27,19 @@ class Killed(BaseException):
     """Ends a handler where a kill would."""
 
 
-class Kill:
-    """The kill of one run. It keeps effects and finishes the job as the worker does, until it is
-    there. From any thread of the handler."""
+class KilledRun(ByHand):
+    """One run of a job, until its handler is killed or ends. It keeps effects and finishes the job
+    as the worker does, until the kill. From any thread of the handler."""
 
-    def __init__(self, tried: set[str], aim: str | None = None) -> None:
+    def __init__(self, job: int, tried: set[str], aim: str | None = None) -> None:
         """Make one.
 
         Args:
             tried: the places of earlier kills; that of this one is added.
             aim: the place of this one. Defaults to the first that was not tried.
         """
+        super().__init__(pick_one(job))
+        self.job = job
         self._tried = tried
         self.aim = aim
         self._keeper: Any = None
@@ -46,6 +54,10 @@ class Kill:
         """Where the run ended."""
         self.has_come = aim in (None, END)
         """Whether the run came to the place of its kill."""
+        self.is_lost = False
+        """Whether nothing of its outcome was written."""
+        self.unasked: list[str] = []
+        """The effects that were done before, and about which it did not ask."""
 
     @contextmanager
     def around(self, context: Context) -> Iterator[None]:
@@ -118,3 +130,23 @@ class Kill:
         if self.aim is not None:
             return place == self.aim
         return place not in self._tried and len(self._tried) < PLACES_MAX
+
+    def note_end(self, attempt: Attempt) -> None:
+        """Write nothing of an attempt that was killed, or that is to run again."""
+        outcome, is_killed = attempt.outcome, self.place != END
+        if attempt.context is not None:  # otherwise it ran in another process
+            self.unasked = attempt.context._unasked_effects
+        if is_killed and isinstance(outcome, Errored):
+            _close_left(outcome.error)
+        is_lost = is_killed or (isinstance(outcome, Succeeded) and self.aim != END)
+        self.is_lost = is_lost and not attempt.completes
+        if self.is_lost:
+            attempt.lose()
+
+
+def _close_left(error: BaseException) -> None:
+    """Close what a killed handler had open, as the end of its process would."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        traceback.clear_frames(error.__traceback__)
+        gc.collect()

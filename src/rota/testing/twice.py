@@ -7,15 +7,10 @@ day: `rota.testing.run_twice(welcome.new(42), tables=["app_user"])`.
 from __future__ import annotations
 
 import asyncio
-import gc
-import secrets
-import traceback
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 from rota.app import App
@@ -25,13 +20,11 @@ from rota.declare.config import WorkerConfig
 from rota.declare.job_type import NewJob
 from rota.errors import UsageError
 from rota.model.failure import one_line
-from rota.model.outcome import Errored, Succeeded
 from rota.model.units import plural
 from rota.observe.events import Bus
 from rota.runtime.loop import run_alone
 from rota.store.db import Database
-from rota.testing.kills import END, Kill
-from rota.worker.attempt import Attempt
+from rota.testing.kills import END, KilledRun
 from rota.worker.worker import Worker
 
 ROWS_MAX = 100_000
@@ -63,8 +56,9 @@ def run_twice(new_job: NewJob, *, tables: Iterable[str] = ()) -> None:
     Raises:
         AssertionError: a run did not succeed, or one that was repeated changed something, or left
             something out; with what.
-        UsageError: there is no such table, the type belongs to no App, another job has the
-            idempotency key, or this is called in a running event loop (await `arun_twice`).
+        UsageError: there is no such table, the queue is paused, the type belongs to no App, another
+            job has the idempotency key, or this is called in a running event loop (await
+            `arun_twice`).
     """
     app = _find_app(new_job)
     run_alone("run_twice", arun_twice(new_job, tables=tables), app.aclose)
@@ -82,86 +76,64 @@ class _Runs:
         self._new_job = new_job
         self._name = repr(new_job.job_type.name)
         self._tables = tables
-        self._queue = f"run_twice:{secrets.token_hex(8)}"
         self._tried: set[str] = set()
         """The places at which it was killed."""
-        self._is_lost = False
-        """Whether the last run was killed, so that nothing of its outcome was written."""
-        self._unasked: list[str] = []
-        """The effects that were done before the last run, and about which it did not ask."""
 
     async def compare(self) -> None:
         """Run it twice up to each place at which it is killed, the last time to its end."""
         await asyncio.to_thread(read_tables, self._app._database, self._tables)
         job = await self._enqueue()
-        what = "the first run"
-        while True:
-            first = Kill(self._tried)
-            await self._run(job, first, what)
-            if not self._is_lost:  # its writes and its success are one
-                return
-            place = first.place
+        run = await self._run(KilledRun(job, self._tried), "the first run")
+        while run.is_lost:  # otherwise its writes and its success are one
+            place = run.place
             before = await self._look(job)
             what = "the second run" if place == END else f"the run after a kill before {place}"
-            again = Kill(self._tried, place)
-            await self._run(job, again, what)
+            again = await self._run_again(KilledRun(job, self._tried, place), what)
             if not again.has_come:
                 raise AssertionError(
                     f"a second run of {self._name} does not come to {place}, before which the "
                     "first one was killed"
                 )
             if again.place == place:
-                self._refuse(place, before.compare(await self._look(job)))
-            if not self._is_lost:
+                self._refuse(place, again.unasked, before.compare(await self._look(job)))
+            if not again.is_lost:
                 return
+            run = await self._run_again(KilledRun(job, self._tried), what)
 
-    def _refuse(self, place: str, changes: Iterable[str]) -> None:
-        unasked = [f"effect {key!r}: its block did not ask effect.done" for key in self._unasked]
-        if told := "".join(f"\n  {one}" for one in (*unasked, *changes)):
+    def _refuse(self, place: str, unasked: Iterable[str], changes: Iterable[str]) -> None:
+        differences = [f"effect {key!r}: its block did not ask effect.done" for key in unasked]
+        if told := "".join(f"\n  {one}" for one in (*differences, *changes)):
             until = "" if place == END else f" up to {place}"
             raise AssertionError(f"a second run of {self._name}{until} is not harmless:{told}")
 
     async def _enqueue(self) -> int:
-        with carry_meta(self._app._enqueue_arounds, [self._new_job.using(queue=self._queue)]) as [
-            carried
-        ]:
+        with carry_meta(self._app._enqueue_arounds, [self._new_job]) as [carried]:
             enqueued = await self._app._arun(self._app._enqueue(carried))
         if not enqueued.created:
             what = f"job {enqueued.id} ({enqueued.status}) has the idempotency key"
             raise UsageError(f"run_twice: {what}")
         return enqueued.id
 
-    async def _run(self, job: int, kill: Kill, what: str) -> None:
+    async def _run(self, run: KilledRun, what: str) -> KilledRun:
         """Run it until it is killed or ends. Raises AssertionError: it failed."""
         app, job_type = self._app, self._new_job.job_type._declaration
-        if self._is_lost:
-            await app.aretry(job, why="rota.testing.run_twice", by="rota.testing")
-        self._is_lost = False
-        spec = app._make_spec(WorkerConfig(queues={self._queue: 1}, drain=True, asks_limits=False))
+        spec = app._make_spec(WorkerConfig(slots=1, asks_limits=False))
         if job_type.options.process is None:
             spec = replace(
-                spec, types={job_type.name: job_type}, arounds=(kill.around, *spec.arounds)
+                spec, types={job_type.name: job_type}, arounds=(run.around, *spec.arounds)
             )
-        worker = Worker(app._database, spec, Bus(), on_end=partial(self._end, kill))
-        app._enqueue_arounds.append(kill.around_enqueue)
+        app._enqueue_arounds.append(run.around_enqueue)
         try:
-            summary = await worker.run()
+            summary = await Worker(app._database, spec, Bus(), hand=run).run()
         finally:
-            app._enqueue_arounds.remove(kill.around_enqueue)
-        if not self._is_lost and summary.succeeded != 1:
-            raise AssertionError(f"{what} did not succeed: {await _explain(app, job)}")
+            app._enqueue_arounds.remove(run.around_enqueue)
+        if not run.is_lost and summary.succeeded != 1:
+            raise AssertionError(f"{what} did not succeed: {await _explain(app, run.job)}")
+        return run
 
-    def _end(self, kill: Kill, attempt: Attempt) -> None:
-        """Write nothing of an attempt that was killed, or that is to run again."""
-        outcome, is_killed = attempt.outcome, kill.place != END
-        if attempt.context is not None:  # otherwise it ran in another process
-            self._unasked = attempt.context._unasked_effects
-        if is_killed and isinstance(outcome, Errored):
-            _close_left(outcome.error)
-        is_lost = is_killed or (isinstance(outcome, Succeeded) and kill.aim != END)
-        self._is_lost = is_lost and not attempt.completes
-        if self._is_lost:
-            attempt.lose()
+    async def _run_again(self, run: KilledRun, what: str) -> KilledRun:
+        await self._app.aretry(run.job, why="rota.testing.run_twice", by="rota.testing")
+        return await self._run(run, what)
 
     async def _look(self, job: int) -> _Seen:
         effects = await self._app.effects.afind(job=job, status="done", limit=LIST_MAX)
@@ -173,14 +145,6 @@ class _Runs:
             await asyncio.to_thread(_count_jobs, self._app._database, job),
             await asyncio.to_thread(read_tables, self._app._database, self._tables),
         )
-
-
-def _close_left(error: BaseException) -> None:
-    """Close what a killed handler had open, as the end of its process would."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        traceback.clear_frames(error.__traceback__)
-        gc.collect()
 
 
 def _find_app(new_job: NewJob) -> App:
@@ -195,8 +159,7 @@ async def _explain(app: App, job: int) -> str:
     """Return what became of a job that should have succeeded."""
     found = await app.aget(job)
     assert found is not None
-    why = f": {found.error_type}: {found.last_error}" if found.error_type else ""
-    return f"it is {found.status}{why or f', due at {found.run_at}'}"
+    return f"it is {found.status}: {found.error_type}: {found.last_error}"
 
 
 @dataclass(frozen=True, slots=True)

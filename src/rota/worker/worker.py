@@ -66,13 +66,11 @@ class Worker:
         clock: Clock = SYSTEM_CLOCK,
         *,
         hand: ByHand | None = None,
-        on_end: Callable[[Attempt], None] | None = None,
     ) -> None:
         """Make one.
 
         Args:
             hand: how it runs single jobs, without upkeep; None: it claims what is due.
-            on_end: gets each attempt before its outcome is written, and may change it.
 
         Raises:
             DeclarationError: a handler cannot run in the process that its options ask for.
@@ -83,7 +81,6 @@ class Worker:
         self._spec = spec
         self._bus = bus
         self._hand = hand
-        self._on_end = on_end if hand is None else hand.note_end
         self._pause_gate = PauseGate()
         self._clock = clock
         self.health = Health(self._pause_gate, clock)
@@ -227,7 +224,8 @@ class Worker:
             lock_timeout_s=min(LOCK_TIMEOUT_S, spec.shortest_lease_s / 6),
         )
         lane_sweeper, wait_sweeper = upkeep_set.lane_sweeper, upkeep_set.wait_sweeper
-        finisher = Finisher(spec, bus, clock, self.attempts, finish, wait_sweeper, self._on_end)
+        on_end = None if hand is None else hand.note_end
+        finisher = Finisher(spec, bus, clock, self.attempts, finish, wait_sweeper, on_end)
         executor = Executor(
             spec, bus, clock, self.attempts, finisher, self._make_contexts(), self._shutdown.fail
         )

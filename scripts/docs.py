@@ -37,7 +37,10 @@ def main() -> int:
 
 def states_page() -> str:
     """Return the page of a job's statuses and moves, as tables and as a diagram."""
-    moves = [(before, verb, after) for (before, verb), after in TRANSITIONS.items()]
+    moves: dict[tuple[str, Status], list[str]] = {}
+    for (before, verb), after in TRANSITIONS.items():
+        if verb not in [*Action]:
+            moves.setdefault((verb, after), []).append(f"`{before}`" if before else "(nothing)")
     lines = [
         "# Statuses of a job",
         "",
@@ -52,20 +55,20 @@ def states_page() -> str:
             for status in Status
         ),
         "",
-        "There are no other moves. A worker that moves a job out of `running` names its claim, and",
-        "changes nothing if that claim is not the current one. Recovery moves jobs whose lease",
-        "has expired. No worker holds a job that expires. One of a type with",
+        "The two tables below have all moves. A worker that moves a job out of `running` names its",
+        "claim, and changes nothing if that claim is not the current one. Recovery moves jobs",
+        "whose lease has expired. No worker holds a job that expires. One of a type with",
         '`on_expired="drop"` is dropped instead, also by a worker that claimed it too late.',
         "",
         "| From | Move | To |",
         "|---|---|---|",
         *(
-            f"| {f'`{before}`' if before else '(nothing)'} | {verb} | `{after}` |"
-            for before, verb, after in moves
+            f"| {', '.join(before)} | {verb} | `{after}` |"
+            for (verb, after), before in moves.items()
         ),
         "",
         "This table shows the status after an [action of a person](../operate/actions.md). A dash",
-        "is a refusal, `WrongStatus`:",
+        "is a refusal, `WrongStatus`. A handler can cancel its job, too.",
         "",
         f"| Status | {' | '.join(Action)} |",
         f"|---|{'---|' * len(Action)}",

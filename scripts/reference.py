@@ -83,19 +83,19 @@ MORE = {
 }
 """Where a reader of an option goes on, to the part that explains."""
 GROUPS = {
-    "unique": ("function, or `rota.Unique`", "[see below](#rotaunique)"),
-    "ordered": ("function, or `rota.Ordered`", "[see below](#rotaordered)"),
-    "process": ("yes or no, or `rota.Process`", "[see below](#rotaprocess)"),
+    "unique": "function, or [`rota.Unique`](#rotaunique)",
+    "ordered": "function, or [`rota.Ordered`](#rotaordered)",
+    "process": "yes or no, or [`rota.Process`](#rotaprocess)",
 }
-"""The unit and the values of options that are groups of others."""
+"""What options take that are groups of others."""
 OF_DECORATOR = {
-    "name": "| `name` | text | `None` | 1 … 200 printable characters | Name of the job type, "
+    "name": "| `name` | text: 1 … 200 printable characters | `None` | Name of the job type, "
     "stored in every job. None: the function's name; `@jobs.job` alone will do. |",
-    "takes_context": "| `takes_context` | yes or no | `False` | `True`, `False` | Whether the "
+    "takes_context": "| `takes_context` | yes or no | `False` | Whether the "
     "handler's first parameter is its `Context`. It is not an argument of the job. |",
-    "chunk": "| `chunk` | jobs, or `rota.Chunk` | `None` | 1 … 10,000, or "
-    "[see below](#rotachunk) | Most jobs that [one call of the handler](../how-to/chunks.md) "
-    "takes; its parameter is a list then. Not with `process`. None: a call takes one job. |",
+    "chunk": "| `chunk` | jobs: 1 … 10,000, or [`rota.Chunk`](#rotachunk) | `None` | Most "
+    "jobs that [one call of the handler](../how-to/chunks.md) takes; its "
+    "parameter is a list then. Not with `process`. None: a call takes one job. |",
 }
 """Parameters of `job` that are no fields of JobOptions."""
 
@@ -103,20 +103,22 @@ OF_DECORATOR = {
 def job_table() -> str:
     """Return the table of a job type's options."""
     rows = [*OF_DECORATOR.values(), *(option_row(name) for name in JOB_DEFAULTS)]
-    return make_table(("option", "unit", "default", "range", "meaning"), rows)
+    return make_table(("option", "takes", "default", "meaning"), rows)
 
 
 def option_row(name: str) -> str:
-    """Return the row of an option: its kind's unit and range, its default, and its docstring."""
-    unit, values = GROUPS.get(name) or next(
-        (one.kind.unit, one.kind.range) for one in JOB_OPTIONS.values() if one.name == name
-    )
+    """Return the row of an option: what its kind takes, its default, and its docstring."""
+    kinds = [(one.kind.unit, one.kind.range) for one in JOB_OPTIONS.values() if one.name == name]
+    unit, values = (GROUPS[name], "") if name in GROUPS else kinds[0]
     meaning = cut_default(option_meanings(JobOptions)[name], JOB_DEFAULTS[name])
     for said in (f": {values}", f", {values}", f"{values}; "):  # the column has it
         meaning = meaning.replace(said, "") if values else meaning
     meaning = meaning[0].upper() + meaning[1:]
     more = f" [More]({MORE[name]})" if name in MORE else ""
-    return f"| `{name}` | {unit} | `{show(JOB_DEFAULTS[name])}` | {values} | {meaning}{more} |"
+    is_said = not values or unit == "yes or no"
+    is_plain = values.startswith(('`"', "["))
+    takes = values if is_plain else unit if is_said else f"{unit}: {values}"
+    return f"| `{name}` | {takes} | `{show(JOB_DEFAULTS[name])}` | {meaning}{more} |"
 
 
 def cut_default(meaning: str, default: object) -> str:

@@ -153,12 +153,12 @@ def timing_table() -> str:
     return make_table(("option", "default", "meaning"), rows)
 
 
-def classes_of(*kinds: type) -> str:
-    """Return a section for each class whose fields are options."""
-    return "\n\n".join(map(class_section, kinds))
+def classes_of(*kinds: type, but: Iterable[str] = ()) -> str:
+    """Return a section for each class whose fields are options; the page says what is left out."""
+    return "\n\n".join(class_section(kind, but) for kind in kinds)
 
 
-def class_section(kind: type) -> str:
+def class_section(kind: type, but: Iterable[str]) -> str:
     """Return a class whose fields are options: its docstring, and a table."""
     defaults = {
         name: one.default
@@ -167,6 +167,8 @@ def class_section(kind: type) -> str:
     }
     rows = []
     for name, said in option_meanings(kind).items():
+        if name in but:
+            continue
         default = defaults.get(name, inspect.Parameter.empty)
         is_required = default is inspect.Parameter.empty
         shown = "required" if is_required else f"`{show(default)}`"
@@ -470,7 +472,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "using": lambda: meanings_table(UsingOptions),
     "timing": timing_table,
     "policies": lambda: classes_of(
-        rota.Fixed, rota.Linear, rota.Quadratic, rota.Exponential, rota.Delays
+        rota.Fixed, rota.Linear, rota.Quadratic, rota.Exponential, rota.Delays, but=["jitter"]
     ),
     "search": lambda: meanings_table(JobFilters, Search, of="filter"),
     "many": lambda: meanings_table(JobFilters, ActionFilters, of="filter"),

@@ -335,21 +335,6 @@ def find_mail(reader: Reader) -> None:
         assert len(post.taken) == 2
 
 
-@follows("middleware.md")
-def rename_in_a_session(reader: Reader) -> None:
-    reader.ask(
-        "create table app_user (id int primary key, name text check (length(name) < 10));"
-        "insert into app_user values (1, 'Ada'), (2, 'Bob')"
-    )
-    reader.follow_rest()
-    shop, rename = reader.names["shop"], reader.names["rename"]
-    rename.enqueue(id=1, name="Grace")
-    rename.enqueue(id=2, name="much too long")
-    shop.drain()
-    assert reader.ask("select name from app_user order by id") == [("Grace",), ("Bob",)]
-    reader.names["sessions"].kw["bind"].dispose()
-
-
 @follows("nightly-report.md")
 def mail_a_report(reader: Reader) -> None:
     with posting() as post:
@@ -522,26 +507,6 @@ def wait_for_jobs(url: str, count: int) -> None:
     query = "select status, attempts, count(*) from rota.job_history group by 1, 2"
     with psycopg.connect(url, autocommit=True) as shard:
         eventually(lambda: shard.execute(query).fetchall() == [("succeeded", 1, count)], 120)
-
-
-@follows("test-a-second-run.md", is_nightly=True)
-def find_harm(reader: Reader) -> None:
-    reader.ask("create table reminder (user_id int, at timestamp)")
-
-    @reader.app.job("mail")
-    def mail() -> None: ...
-
-    @reader.app.job("remind")
-    def remind(user: int) -> None:
-        mail.enqueue()
-        reader.ask(f"insert into reminder values ({user}, '2026-01-14 09:30')")
-
-    reader.names["remind"] = remind
-    reader.follow_to("The second run must change nothing")
-    with pytest.raises(AssertionError) as told:
-        reader.names["test_a_second_run_of_the_handler_is_harmless"]()
-    reader.printed = str(told.value)
-    reader.follow_rest()
 
 
 @follows("testing.md", is_nightly=True)

@@ -253,12 +253,6 @@ def test_a_connection_without_a_transaction_is_refused(
         Harness(app, connection=connection)
 
 
-def test_run_twice_needs_a_database(app: rota.App, harness: Harness) -> None:
-    job = app.job("mail")(lambda: None)
-    with pytest.raises(rota.UsageError, match="no worker can start"):
-        harness.run_twice(job.new())
-
-
 def test_no_worker_can_start_beside_the_connection(app: rota.App, harness: Harness) -> None:
     @app.job("write")
     def write() -> None: ...

@@ -15,6 +15,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
@@ -45,11 +46,12 @@ ERROR = re.compile(r"^#### (\w+)$", re.MULTILINE)
 """A heading of an exception, on the page ERRORS."""
 
 
-def fill(text: str) -> str:
-    """Return a page with what is generated written anew."""
+def fill(text: str, *, is_whole: bool = False) -> str:
+    """Return a page with what is generated written anew, all of it or what docs/ has."""
 
     def make(found: re.Match[str]) -> str:
-        made = re.sub(r"\n{3,}", "\n\n", PARTS[found[2]]().strip())
+        part = (WHOLE if is_whole else PARTS).get(found[2], PARTS[found[2]])
+        made = re.sub(r"\n{3,}", "\n\n", part().strip())
         return f"{found[1]}\n{made}\n\n{found[3]}"
 
     return MADE.sub(make, text)
@@ -293,8 +295,9 @@ def _takes(kind: Any, info: ArgumentInfo | OptionInfo) -> str:
     return {bool: "", int: "number", float: "number"}.get(plain, "text")
 
 
-def command_page() -> str:
-    """Return all commands: shared options first, then each command in the order of the help."""
+def command_page(*, is_whole: bool = False) -> str:
+    """Return all commands in the order of the help, after the shared options: each with what it
+    does, and with its options or their names."""
     found = commands()
     rows = {name: command_rows(callback) for name, (callback, _) in found.items()}
     users: dict[Row, list[str]] = {}
@@ -318,7 +321,7 @@ def command_page() -> str:
         parts.append(f"\n## {title.partition(':')[0]}")
         for noun in ", ".join(re.findall(r"(?m)^  (.+?)  ", lines)).split(", "):
             parts += [
-                _command_section(name, found[name][1], rows, shared, filters)
+                _command_section(name, found[name][1], rows, shared, filters, is_whole)
                 for name in found
                 if f"{name} ".startswith(f"rota {noun} ")
             ]
@@ -326,26 +329,33 @@ def command_page() -> str:
 
 
 def _command_section(
-    name: str, said: str, rows: dict[str, list[Row]], shared: list[Row], filters: list[Row]
+    name: str,
+    said: str,
+    rows: dict[str, list[Row]],
+    shared: list[Row],
+    filters: list[Row],
+    is_whole: bool,
 ) -> str:
     own = [row for row in rows[name] if row not in shared and row not in filters]
     lines = [f"\n### `{name}`", "", _escape(" ".join(said.split("\n\n", maxsplit=1)[0].split()))]
     for paragraph in said.split("\n\n")[1:]:
         lines += ["", _escape(" ".join(paragraph.split()))]
-    alike = (one for one in rows if len([row for row in rows[one] if row in own]) >= ALIKE)
-    first = next(alike, name)
-    known = [row for row in own if first != name and row in rows[first]]
-    if left := [row for row in own if row not in known]:
-        lines += ["", list_options(left)]
-    if known:
-        anchor = first.replace(" ", "-")
-        named = ", ".join(row[0] for row in known)
-        lines += ["", f"It takes these options of [`{first}`](#{anchor}) too: {named}."]
+    labels = {row[0] for row in rows[name]}
+    less = [label for label in USUAL if label not in labels]
     more = [row[0] for row in rows[name] if row in shared and row[0] not in USUAL]
     if any(row in filters for row in rows[name]):
         more.insert(0, "[filters](#filters)")
-    labels = {row[0] for row in rows[name]}
-    less = [label for label in USUAL if label not in labels]
+    alike = (one for one in rows if len([row for row in rows[one] if row in own]) >= ALIKE)
+    first = next(alike, name)
+    known = [row for row in own if first != name and row in rows[first]]
+    if not is_whole:
+        more = [*(row[0] for row in own), *more]
+    elif left := [row for row in own if row not in known]:
+        lines += ["", list_options(left)]
+    if is_whole and known:
+        anchor = first.replace(" ", "-")
+        named = ", ".join(row[0] for row in known)
+        lines += ["", f"It takes these options of [`{first}`](#{anchor}) too: {named}."]
     taken = [f"It takes {', '.join(more)}."] if more else []
     taken += [f"It does not take {', '.join(less)}."] if less else []
     if taken:
@@ -482,3 +492,5 @@ PARTS: dict[str, Callable[[], str]] = {
     "names": names_list,
 }
 """What is generated, by the names in the pages."""
+WHOLE: dict[str, Callable[[], str]] = {"commands": partial(command_page, is_whole=True)}
+"""What the site has in their place."""

@@ -1,8 +1,8 @@
 """Makes the site of the documentation in site/, or in another directory: `make site`.
 
 docs/README.md is its first page and says the order of the others: a list for each part. What a page
-says of a file outside of docs/ is no link there. The pages of the part "Project" are not searched.
-A link or an anchor that leads nowhere fails.
+says of a file outside of docs/ is no link there, and what is generated is whole. The pages of the
+part "Project" are not searched. A link or an anchor that leads nowhere fails.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from scripts import rules  # noqa: E402
+from scripts import reference, rules  # noqa: E402
 
 DOCS = ROOT / "docs"
 FROM_ROOT = {
@@ -66,7 +66,7 @@ def write_page(file: Path, pages: Path) -> None:
     if place.suffix != ".md":
         shutil.copyfile(file, place)
         return
-    text = file.read_text(encoding="utf-8")
+    text = reference.fill(file.read_text(encoding="utf-8"), is_whole=True)
     if file == DOCS / "project" / "rules.md":
         text = rules.write_page(is_whole=True)
     if file.name == "LICENSE":

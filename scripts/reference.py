@@ -388,8 +388,8 @@ def list_options(rows: Iterable[Row]) -> str:
 # Events and errors
 
 
-def event_page() -> str:
-    """Return all events, each with its level and its own fields."""
+def event_page(*, is_whole: bool = False) -> str:
+    """Return all events, each with its level, and all of it with its own fields."""
     lines: list[str] = []
     for kind in list_classes(events):
         if isinstance(kind, str):
@@ -398,7 +398,7 @@ def event_page() -> str:
             shared = ", ".join(f"`{one.name}`" for one in fields(kind))
             lines += [f"All of them have {shared}, as `JobEvent` has. Its subclasses:\n"]
         elif not kind.__subclasses__():
-            lines += [*_event_section(kind)]
+            lines += [*_event_section(kind, is_whole)]
     return "\n".join(lines)
 
 
@@ -409,27 +409,27 @@ def list_classes(module: ModuleType) -> Iterator[Any]:
         yield found["title"] or getattr(module, found["name"])
 
 
-def _event_section(kind: type[events.Event]) -> Iterator[str]:
+def _event_section(kind: type[events.Event], is_whole: bool) -> Iterator[str]:
     yield f"### {kind.__name__}\n"
     yield f"Level {logging.getLevelName(kind.level).lower()}. {write_doc(kind)}\n"
     said = option_meanings(kind)
     shared = {one.name for one in fields(events.JobEvent)}
     is_of_job = issubclass(kind, events.JobEvent)
     for one in fields(kind):
-        if not (is_of_job and one.name in shared):
+        if is_whole and not (is_of_job and one.name in shared):
             yield f"- `{one.name}`: {said[one.name]}"
     yield ""
 
 
-def error_page() -> str:
-    """Return all exceptions under the headings of their file."""
+def error_page(*, is_whole: bool = False) -> str:
+    """Return all exceptions under the headings of their file, and all of it with their fields."""
     lines: list[str] = []
     for kind in list_classes(errors):
-        lines += [f"\n### {kind}\n"] if isinstance(kind, str) else [*_error_section(kind)]
+        lines += [f"\n### {kind}\n"] if isinstance(kind, str) else [*_error_section(kind, is_whole)]
     return "\n".join(lines)
 
 
-def _error_section(kind: type[errors.RotaError]) -> Iterator[str]:
+def _error_section(kind: type[errors.RotaError], is_whole: bool) -> Iterator[str]:
     bases = [one.__name__ for one in kind.__bases__]
     yield f"#### {kind.__name__}\n"
     above = ", ".join(f"`{name}`" for name in bases if name not in ("Exception", "RotaError"))
@@ -437,7 +437,7 @@ def _error_section(kind: type[errors.RotaError]) -> Iterator[str]:
     status = "" if is_said else f"Exit status {kind.exit_code}. "
     kinds = f"Also a {above}. " if above else ""
     yield f"{status}{kinds}{write_doc(kind)}\n"
-    for name, said in own_meanings(kind).items():
+    for name, said in own_meanings(kind).items() if is_whole else ():
         yield f"- `{name}`: {said}"
     yield ""
 
@@ -492,5 +492,9 @@ PARTS: dict[str, Callable[[], str]] = {
     "names": names_list,
 }
 """What is generated, by the names in the pages."""
-WHOLE: dict[str, Callable[[], str]] = {"commands": partial(command_page, is_whole=True)}
+WHOLE: dict[str, Callable[[], str]] = {
+    "commands": partial(command_page, is_whole=True),
+    "events": partial(event_page, is_whole=True),
+    "errors": partial(error_page, is_whole=True),
+}
 """What the site has in their place."""

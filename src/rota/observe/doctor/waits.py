@@ -77,7 +77,7 @@ def payloads(facts: Facts, thresholds: Thresholds) -> Finding:
         f"jobs wait for a release that can read their payloads: {text}",
         "start workers of a release that reads them, or deploy one that does: a default for a new "
         "argument; for one that was renamed version= and upgrade=, because a default loses its "
-        "value (docs/operate/unread-payloads.md)",
+        "value (docs/understand/payload-versions.md)",
         cause=Cause.PAYLOAD,
         because=(Cause.COPY,),
     )

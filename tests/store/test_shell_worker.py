@@ -1,4 +1,4 @@
-"""The worker in bash of sql-worker.md, run as printed.
+"""The worker in bash of sql-worker.md, as it is linked there.
 
 Its role may call functions and nothing else.
 """
@@ -22,14 +22,13 @@ from psycopg.conninfo import make_conninfo
 from psycopg.rows import TupleRow
 
 import rota
-from tests.docs.reader import read_page
+from tests.docs.reader import ROOT, read_page
 from tests.store.work import insert
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker.process import WorkerProcess
 
-PAGE = read_page("sql-worker.md")
-(SCRIPT,) = re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)
+SCRIPT = (ROOT / "docs/reference/files/worker.sh").read_text()
 GRANTS = next(
     block
     for block in re.findall(

@@ -245,7 +245,6 @@ def work_by_hand(reader: Reader) -> None:
     reader.follow(first[: -len(reader.left)])
     reader.follow_rest()
     assert reader.ask("select status from jobs order by id") == [("succeeded",), ("failed",)]
-    assert reader.ask("select status from rota.jobs order by id") == [("succeeded",), ("failed",)]
 
 
 @follows("import-file.md")

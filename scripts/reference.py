@@ -297,7 +297,7 @@ def _takes(kind: Any, info: ArgumentInfo | OptionInfo) -> str:
 
 def command_page(*, is_whole: bool = False) -> str:
     """Return all commands in the order of the help, after the shared options: each with what it
-    does, and with its options or their names."""
+    does, and all of it with its options."""
     found = commands()
     rows = {name: command_rows(callback) for name, (callback, _) in found.items()}
     users: dict[Row, list[str]] = {}
@@ -310,8 +310,8 @@ def command_page(*, is_whole: bool = False) -> str:
         row for row, names in users.items() if names == filtered and row[0].startswith("`--")
     ]
     parts = [
-        f"## Shared options\n\nEach command takes {', '.join(USUAL)}, unless it says that it does "
-        "not. Where it names another one of these, that means:\n",
+        f"## Shared options\n\nNearly every command takes {', '.join(USUAL)}. These options mean the "
+        "same in each command that takes them:\n",
         list_options(shared),
         f"\n## Filters\n\n`{'`, `'.join(filtered)}` take ids, or these filters. A job must match "
         "all that are given.\n",
@@ -336,31 +336,36 @@ def _command_section(
     filters: list[Row],
     is_whole: bool,
 ) -> str:
-    own = [row for row in rows[name] if row not in shared and row not in filters]
-    lines = [f"\n### `{name}`", "", _escape(" ".join(said.split("\n\n", maxsplit=1)[0].split()))]
-    for paragraph in said.split("\n\n")[1:]:
+    lines = [f"\n### `{name}`"]
+    for paragraph in said.split("\n\n"):
         lines += ["", _escape(" ".join(paragraph.split()))]
-    labels = {row[0] for row in rows[name]}
-    less = [label for label in USUAL if label not in labels]
+    if is_whole:
+        lines += _option_lines(name, rows, shared, filters)
+    return "\n".join(lines)
+
+
+def _option_lines(
+    name: str, rows: dict[str, list[Row]], shared: list[Row], filters: list[Row]
+) -> Iterator[str]:
+    """Yield the options of a command, each as a paragraph after an empty line."""
+    own = [row for row in rows[name] if row not in shared and row not in filters]
+    alike = (one for one in rows if len([row for row in rows[one] if row in own]) >= ALIKE)
+    first = next(alike, name)
+    known = [row[0] for row in own if first != name and row in rows[first]]
+    if left := [row for row in own if row[0] not in known]:
+        yield f"\n{list_options(left)}"
+    if known:
+        of = f"[`{first}`](#{first.replace(' ', '-')})"
+        yield f"\nIt takes these options of {of} too: {', '.join(known)}."
     more = [row[0] for row in rows[name] if row in shared and row[0] not in USUAL]
     if any(row in filters for row in rows[name]):
         more.insert(0, "[filters](#filters)")
-    alike = (one for one in rows if len([row for row in rows[one] if row in own]) >= ALIKE)
-    first = next(alike, name)
-    known = [row for row in own if first != name and row in rows[first]]
-    if not is_whole:
-        more = [*(row[0] for row in own), *more]
-    elif left := [row for row in own if row not in known]:
-        lines += ["", list_options(left)]
-    if is_whole and known:
-        anchor = first.replace(" ", "-")
-        named = ", ".join(row[0] for row in known)
-        lines += ["", f"It takes these options of [`{first}`](#{anchor}) too: {named}."]
+    labels = {row[0] for row in rows[name]}
+    less = [label for label in USUAL if label not in labels]
     taken = [f"It takes {', '.join(more)}."] if more else []
     taken += [f"It does not take {', '.join(less)}."] if less else []
     if taken:
-        lines += ["", " ".join(taken)]
-    return "\n".join(lines)
+        yield f"\n{' '.join(taken)}"
 
 
 def _begin(meaning: str) -> str:

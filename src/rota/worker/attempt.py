@@ -27,15 +27,13 @@ T = TypeVar("T")
 logger = logging.getLogger("rota")
 
 LEASE_SHARE = 0.75
-"""How much of its lease may have passed when a handler begins: a quarter is time to renew it
-twice."""
+"""The share of a lease that may have passed when a handler begins: the rest is for two renewals."""
 KEYLESS_S = 60.0
-"""Seconds until a job may be claimed again of which this worker cannot open a secret: another one
-may have the key."""
+"""Seconds until a job comes again of which this worker cannot open a secret."""
 MISSED_MAX = 100
-"""Keys that a process names in its log as missing: ids are given by whoever inserts jobs."""
+"""Most missing keys that the log names: whoever inserts jobs chooses the ids."""
 UNSTARTED_S = 10.0
-"""Seconds until a job may be claimed again for which no thread or process could be started."""
+"""Seconds until a job comes again for which no thread or process could be started."""
 FORGOTTEN = HandedBack("its error is forgotten")
 
 _opening = threading.Lock()
@@ -47,20 +45,19 @@ class State(StrEnum):
     """Where an attempt stands in its worker."""
 
     BUFFERED = "buffered"
-    """Claimed; it waits for a slot. Its lease is not renewed."""
+    """It is claimed and waits for a slot. Its lease is not renewed."""
     ADMITTED = "admitted"
-    """It has a slot, and perhaps waits there for the starter. From here on its lease is renewed."""
+    """It has a slot, and may wait there for the starter. From now on its lease is renewed."""
     RUNNING = "running"
     """Its runner has it; `began_at` says whether the handler has taken its first step."""
     STOPPING = "stopping"
     """The worker stops it; `stopped` says how it ends."""
     ENDED = "ended"
-    """Its outcome is known, and waits to be written. Where the attempt timed out, the handler may
-    still run in its slot."""
+    """Its outcome is known and not yet written. After a timeout the handler may still run."""
     UNWRITTEN = "unwritten"
     """The database refuses its outcome; the worker tries again after a pause."""
     LOST = "lost"
-    """Another claim has the job: its handler is stopped, and nothing of it is written."""
+    """Another claim has the job: the handler is stopped, and nothing is written."""
     ABANDONED = "abandoned"
     """Its handler neither ended nor stopped: it continues without a slot. The outcome counts."""
 
@@ -93,7 +90,7 @@ TRANSITIONS: Mapping[tuple[State, str], State] = {
     (State.UNWRITTEN, "abandon"): State.ABANDONED,
     (State.LOST, "abandon"): State.LOST,
 }
-"""Every way an attempt can move. Any other move is a bug of the worker."""
+"""Every move of an attempt. Any other move is a bug of the worker."""
 
 
 class _Moves(dict[State, State]):
@@ -107,7 +104,7 @@ class _Moves(dict[State, State]):
         raise AssertionError(f"cannot {self._verb} an attempt that is {state}")
 
 
-# Python 3.11 takes longer to find a member in its class than for everything else here.
+# In Python 3.11, to find a member in its class takes longer than everything else here.
 _BUFFERED = State.BUFFERED
 _LOST = State.LOST
 
@@ -121,7 +118,7 @@ _ABANDON = _Moves("abandon")
 
 
 class Runs(Protocol):
-    """What calls a handler: an attempt's runner."""
+    """Calls a handler: an attempt's runner."""
 
     @property
     def stop_s(self) -> float:
@@ -141,16 +138,16 @@ class Shares(Protocol):
     """Attempts that share a slot."""
 
     current: Any
-    """The call that runs now, if one does."""
+    """The call that runs now, if any."""
     uncalled: set[Attempt]
-    """Those that were called with others, failed, and are not called again yet."""
+    """Attempts that were called with others, failed, and are not called again yet."""
 
 
 class StopRequest(NamedTuple):
-    """The worker stops an attempt."""
+    """A request to stop an attempt."""
 
     outcome: End
-    """What it ends as if its handler stops because of that."""
+    """The attempt's outcome if its handler stops because of the request."""
     why: str
     """What the handler is told."""
     deadline: float
@@ -161,7 +158,7 @@ class Attempt(msgspec.Struct, eq=False):
     """One claim of one job. Times are monotonic seconds.
 
     `claimed_at` is from before the claim was sent, so the lease is never thought longer than it is.
-    Each field says who writes it; if it says nothing, the worker's loop does.
+    The worker's loop writes each field, unless its docstring names another writer.
     """
 
     # Facts of the claim: nothing writes them again.
@@ -174,50 +171,44 @@ class Attempt(msgspec.Struct, eq=False):
     must_record_start: bool = False
     """Whether its start is recorded before the handler begins."""
     is_capped: bool = False
-    """Whether it counts in the cap of its type or queue."""
+    """Whether it counts for the concurrency limit of its type or queue."""
     start: Start | None = None
     """What its rate limit or breaker has said of its start."""
 
     shares_turn: bool = False
-    """Whether other suspects may begin beside it: if the worker is lost, it is not known which one
-    was at fault, and none is charged. Written with their turn."""
+    """Whether suspects begin beside it; a lost worker then charges none. Written with the turn."""
     results: Results | None = NO_RESULTS
-    """What came of the jobs that it waited for; None: it is still to be read. Written by the
-    starter."""
+    """The results of the jobs that it waited for; None: not read yet. Written by the starter."""
     pack: Shares | None = None
-    """The attempts with which it shares a slot; None: it has its own. Written by the packer."""
+    """The attempts that share its slot; None: the slot is its own. Written by the packer."""
     state: State = _BUFFERED
     let_in_at: float | None = None
-    """When its turn let it into the buffer; None: it went there when it was claimed."""
+    """When its turn let it into the buffer; None: the claim did."""
     renewed_after_at: float | None = None
     """When its lease was renewed after the claim. Written by the lease keeper's thread."""
     completes: bool = False
-    """Whether its handler may have finished the job in a transaction of its own. Written by the
-    handler's thread."""
+    """Whether its handler may have finished the job itself. Written by the handler's thread."""
     runner: Runs | None = None
     """Who calls the handler. Set once, by `begin`."""
     make_context: Callable[[Attempt], Context] | None = None
     """What makes its context. Set once, by `begin`."""
     context: Context | None = None
-    """What its handler sees of it: made when that asks for it."""
+    """What its handler sees of it; None: the handler has not asked for it."""
     task: asyncio.Task[None] | None = None
-    """Set by the runner: the task of an async handler, or the one that waits for a process; None
-    for a thread's, and again when the attempt has ended: a task knows its attempt, too."""
+    """Set by the runner: the task of an async handler, or the task that waits for a process. None
+    for a thread, and after the end: a task also knows its attempt."""
     began_at: float | None = None
     """When the handler took its first step; None before. Written by the caller of the handler: the
     loop, a thread, or the thread that watches a process."""
     stopped: StopRequest | None = None
-    """Whether it is to stop, and how."""
     outcome: End | None = None
     """Set once, by `end`."""
     ended_at: float | None = None
     """Set once, by `end`."""
     hidden: Hidden | None = None
-    """Masks its secret and personal arguments in all texts while it exists. Set when they are
-    read."""
+    """Masks its secret and personal arguments in all texts. Set when they are read."""
     write_unconfirmed: bool = False
-    """Whether the outcome may have been committed: the answer was lost with the connection. Written
-    by the finisher."""
+    """Whether the outcome may be committed, though no answer came. Written by the finisher."""
 
     @property
     def name(self) -> str:
@@ -225,12 +216,12 @@ class Attempt(msgspec.Struct, eq=False):
 
     @property
     def frees_place(self) -> bool:
-        """Whether its end leaves a place in a lane or a slot of a cap to another job."""
+        """Whether its end leaves a place in a lane or concurrency limit to another job."""
         return self.is_capped or self.job.group_key is not None
 
     @property
     def starts_in_s(self) -> float:
-        """How long after its claim it may begin, as its rate limit has said."""
+        """How long after its claim its rate limit lets it begin."""
         return 0.0 if self.start is None else self.start.in_s
 
     @property
@@ -242,7 +233,7 @@ class Attempt(msgspec.Struct, eq=False):
 
     @property
     def is_trial(self) -> bool:
-        """Whether it tries for its breaker."""
+        """Whether it is the trial of its breaker."""
         return self.start is not None and self.start.is_trial
 
     @property
@@ -252,7 +243,6 @@ class Attempt(msgspec.Struct, eq=False):
 
     @property
     def renewed_at(self) -> float:
-        """When its lease was last renewed."""
         return self.claimed_at if self.renewed_after_at is None else self.renewed_after_at
 
     @property
@@ -267,13 +257,12 @@ class Attempt(msgspec.Struct, eq=False):
 
     @property
     def is_lost(self) -> bool:
-        """Whether another claim has the job: nothing of this one may be written."""
+        """Whether another claim has the job. Then nothing of this attempt may be written."""
         return self.state is _LOST
 
     @property
     def is_called(self) -> bool:
-        """Whether its handler has begun, and runs for it as far as this is known: its timeout
-        runs."""
+        """Whether its handler has begun and, as far as is known, runs for it: its timeout runs."""
         return self.began_at is not None and (self.pack is None or self not in self.pack.uncalled)
 
     @property
@@ -288,8 +277,8 @@ class Attempt(msgspec.Struct, eq=False):
 
     @property
     def timeout_s(self) -> float:
-        """How long the handler may run: the job's own time, else the type's. One call takes many
-        jobs of a type with `chunk`, so there it is the type's."""
+        """How long the handler may run: the job's own time, else the type's. With `chunk`, one call
+        takes many jobs, so the type's time counts."""
         own_s = self.job.timeout_s
         if own_s is None or self.job_type.chunk is not None:
             return self.job_type.options.timeout_s
@@ -308,17 +297,15 @@ class Attempt(msgspec.Struct, eq=False):
         return self.ended_at - self.began_at
 
     def is_overdue(self, now: float) -> bool:
-        """Whether its stop deadline has passed: it ends now even if its handler continues."""
         return not self.is_over and now >= self.stop_deadline
 
     def find_task(self) -> asyncio.Task[None] | None:
-        """Return the task of its handler, or of the call that it is part of; None: there is
-        none."""
+        """Return the task of its handler, or of the call that has it; None: there is none."""
         run: Attempt | Calls | None = self if self.pack is None else self.pack.current
         return None if run is None else run.task
 
     def is_seen_by(self, entered: object) -> bool:
-        """Whether it is what code runs for that has `entered` this."""
+        """Whether the running code has `entered` this attempt."""
         if entered is None:
             return False
         if self.pack is not None and self.pack.current is entered:
@@ -328,24 +315,24 @@ class Attempt(msgspec.Struct, eq=False):
     # What its payload says
 
     def read_arguments(self) -> tuple[dict[str, Any], frozenset[str]] | End:
-        """Return the handler's arguments, and the fields that it does not take; or why it cannot be
-        called."""
+        """Return the handler's arguments and the fields that it ignores; or why not to call it."""
         return self._read(self.job_type.call_arguments)
 
     def read_item(self) -> tuple[Any, frozenset[str]] | End:
-        """Return the job's item of the handler's list, likewise."""
+        """Return the job's item of the handler's list, and the fields that the handler ignores."""
         return self._read(self.job_type.read_item)
 
     def _read(self, read: Callable[[Job], T]) -> T | End:
-        # In a generator, whose frame knows no caller afterwards: the callers hold what this
-        # returns, so that an error, which knows its frames, would keep itself alive.
+        # In a generator, whose frame knows no caller afterwards: callers hold what this returns,
+        # and an error, which knows its frames, would keep itself alive.
         return next(self._read_apart(read))
 
     def _read_apart(self, read: Callable[[Job], T]) -> Iterator[T | End]:
         job = self.job
         try:
             if self.job_type.codec.hides:
-                # Before the upgrade, whose error may have a value, and again with what it made.
+                # Before the upgrade, whose error may have a value, and again with what the upgrade
+                # made.
                 self.hidden = self.job_type.codec.hide(job.payload)
                 job = self.job_type.upgrade(job)
                 self.hidden = self.job_type.codec.hide(self.job.payload, job.payload)
@@ -362,11 +349,11 @@ class Attempt(msgspec.Struct, eq=False):
     # What the caller of the handler asks, in its thread
 
     def open_context(self) -> Context:
-        """Return what its handler sees of it. From any thread: the first one makes it."""
+        """Return what its handler sees of it. From any thread; the first call makes it."""
         with _opening:
             if self.context is None:
                 self.context = self._make_context()
-                # A stop is written first and the context read then: one of both sees the other.
+                # A stop is written first, and the context read then: one of the two sees the other.
                 self.tell_stop()
             return self.context
 
@@ -375,23 +362,21 @@ class Attempt(msgspec.Struct, eq=False):
         return self.make_context(self)
 
     def read_return(self, result: Any) -> End:
-        """Return the outcome of a handler that returned."""
         if self.job_type.chunk is None:
             return read_return(self.job, result)
         return read_list(self.job, result, self.stop_outcome)
 
     def read_error(self, error: BaseException) -> End:
-        """Return the outcome of a handler that raised. One that is put off for want of a key waits
-        for that key."""
+        """Return the outcome of a handler that raised. A snooze for a missing key waits for it."""
         if isinstance(error, Snooze) and isinstance(error.__cause__, SecretKeyMissing):
             return _wait_for_key(error.__cause__)
         return read_error(error, self.stop_outcome)
 
-    # The verbs of `TRANSITIONS`: what an attempt usually goes through
+    # The verbs of `TRANSITIONS`: the usual way
 
     @staticmethod
     def admit(attempts: Iterable[Attempt]) -> None:
-        """Give each a slot. Called by the executor."""
+        """Give each attempt a slot. Called by the executor."""
         for attempt in attempts:
             attempt.state = _ADMIT[attempt.state]
 
@@ -401,16 +386,15 @@ class Attempt(msgspec.Struct, eq=False):
         runner: Runs | None,
         make_context: Callable[[Attempt], Context],
     ) -> None:
-        """Hand them to their runner: the handlers may take their first step from now on. Called by
-        the executor."""
+        """Hand attempts to their runner, which may call the handlers. Called by the executor."""
         for attempt in attempts:
             attempt.state = _BEGIN[attempt.state]
             attempt.runner = runner
             attempt.make_context = make_context
 
     def stop(self, outcome: End, why: str, deadline: float = inf) -> None:
-        """Stop it, so that it ends as `outcome`: when its handler stops, or at a deadline. The
-        first reason stays; and the first deadline, with its outcome."""
+        """Stop the attempt, so that it ends as `outcome` when its handler stops, or at the
+        deadline. The first reason stays, and so does the first deadline with its outcome."""
         self.state = _STOP[self.state]
         first = self.stopped
         if first is None:
@@ -419,24 +403,23 @@ class Attempt(msgspec.Struct, eq=False):
             self.stopped = StopRequest(outcome, first.why, deadline)
 
     def tell_stop(self) -> None:
-        """Tell the handler, if it has asked for its context, that it is to stop."""
+        """Tell the handler to stop, if it has asked for its context."""
         if self.context is not None and self.stopped is not None:
             self.context._request_stop(self.stopped.why)
 
     def end(self, outcome: End, now: float) -> None:
-        """Set its outcome. Called by the executor, once it is known."""
+        """Set the outcome. Called by the executor."""
         self.state = _END[self.state]
         self.outcome = outcome
         self.ended_at = now
 
     def forget_error(self) -> None:
-        """Let go of what its handler raised. The frames of an error know tasks, timers and contexts
-        of the handler, and each of these knows the attempt. Called by the finisher, once the
-        outcome is written or dropped."""
+        """Let go of the handler's error, whose frames know tasks and contexts that know the
+        attempt. Called by the finisher, once the outcome is written or dropped."""
         if isinstance(self.outcome, Errored | PayloadMismatch | BaseException):
             self.outcome = FORGOTTEN
 
-    # The verbs of `TRANSITIONS`: what goes wrong
+    # The verbs of `TRANSITIONS`: when something goes wrong
 
     def lose(self) -> None:
         """Note that another claim has the job. Called by the executor and the finisher."""
@@ -454,7 +437,7 @@ class Attempt(msgspec.Struct, eq=False):
 
     def take_another_step(self, now: float) -> End | None:
         """Note that the handler is called again, after a call with others that failed; or return
-        why it may not. It gets another context."""
+        why it may not. The handler gets a new context."""
         self.began_at = now
         if self.context is not None:
             earlier, self.context = self.context, self._make_context()
@@ -465,8 +448,8 @@ class Attempt(msgspec.Struct, eq=False):
     def take_first_step(self, now: float) -> End | None:
         """Note that the handler begins; or return why it may not.
 
-        It writes first and checks then. So a stop from the loop either sees that the handler
-        began, or is seen here.
+        It writes first and checks then. So either a stop from the loop sees that the handler began,
+        or this check sees the stop.
         """
         self.began_at = now
         if (
@@ -484,9 +467,9 @@ class Attempt(msgspec.Struct, eq=False):
         return end
 
     def find_obstacle(self, now: float) -> End | None:
-        """Return why the handler may not take its first step; None when it may.
+        """Return why the handler may not take its first step; None: it may.
 
-        The process may have been frozen or busy since it was let begin.
+        The process may have been frozen or busy since the attempt was let begin.
         """
         stop = self.stop_outcome
         if stop is not None:
@@ -504,8 +487,7 @@ class Attempt(msgspec.Struct, eq=False):
         return now - self.renewed_at <= self.lease_s * LEASE_SHARE
 
     def hand_back_unstarted(self, what: str, error: Exception, now: float) -> End:
-        """Return the outcome of an attempt for which the machine cannot start a thread or process:
-        the job is not at fault."""
+        """Return the outcome when the machine can start no thread or process for the job."""
         job = self.job
         logger.error(
             "job %s %s: no %s can be started for it: %s", job.id, job.job_type, what, error
@@ -515,15 +497,12 @@ class Attempt(msgspec.Struct, eq=False):
         return self.find_obstacle(now) or HandedBack(why, UNSTARTED_S)
 
     def _late_s(self, now: float) -> float:
-        """How long a job that has an expiry is past it, negative before it.
-
-        By the database's clock at the claim and ours since.
-        """
+        """Seconds past a job's expiry, by the database's clock at the claim and ours since."""
         return now - self.expires_at
 
     @property
     def expires_at(self) -> float:
-        """When a job that has an expiry is past it, in monotonic seconds."""
+        """When a job with an expiry is past it, in monotonic seconds."""
         assert self.job.expires_at is not None
         assert self.job.started_at is not None
         left_s = (self.job.expires_at - self.job.started_at).total_seconds()

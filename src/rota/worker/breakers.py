@@ -1,5 +1,5 @@
-"""Tells breakers what ended attempts say of their endpoints, before their outcomes are written: so
-a breaker opens before jobs that failed come again, and a trial ends before its job does."""
+"""Tells breakers how attempts at their endpoints ended, before the outcomes are written: so a
+breaker opens before failed jobs come again, and a trial ends before its job."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ from rota.store.ops import BreakerPlace, Recorded, Refused
 from rota.worker.attempt import Attempt
 
 DEFER_S = 3.0
-"""How long outcomes wait while a breaker cannot be told: with the pauses between the tries, up to
-five seconds."""
+"""Longest time that outcomes wait for a breaker that cannot be told; up to 5 s with the pauses."""
 RECENT_S = 10.0
-"""How long after a breaker has opened a claim may bring jobs that looked before."""
+"""How long after a breaker has opened a claim may bring jobs that were admitted before."""
 OPENED = ("opened", "reopened")
 
 
@@ -39,7 +38,7 @@ class EndedAttempt:
 
 
 class EndpointReports:
-    """What is still to be told to the breakers of one worker's types. Until one is told of a
+    """What the breakers of one worker's types are still to be told. Until a breaker is told of a
     failure, the executor begins no further job of it."""
 
     def __init__(
@@ -50,20 +49,18 @@ class EndpointReports:
         on_told: Callable[[Set[BreakerPlace]], None],
         on_close: Callable[[], None],
     ) -> None:
-        """Make one. `on_told` gets the breakers that have just opened; `on_close` is called when
-        jobs that waited may run."""
+        """Make one. `on_told` gets breakers that have just opened; `on_close` lets jobs run."""
         self._bus = bus
         self._clock = clock
         self._link = link
         self._on_told = on_told
         self._on_close = on_close
         self._news: dict[Attempt, EndedAttempt] = {}
-        """What is still to be told."""
         self._opened: dict[BreakerPlace, float] = {}
-        """Breakers that have opened here a while ago, and when."""
+        """Breakers that have opened here lately, and when."""
 
     def note_ended(self, ended: Iterable[Attempt]) -> Set[BreakerPlace]:
-        """Note what is to be told of attempts that have ended; return their breakers."""
+        """Note what ended attempts say of their breakers; return these breakers."""
         places = set()
         for attempt in ended:
             if attempt.job_type.breaker is not None and (one := _judge(attempt)) is not None:
@@ -72,8 +69,8 @@ class EndpointReports:
         return places
 
     def sift(self, attempts: Sequence[Attempt], now: float) -> dict[Attempt, bool]:
-        """Return which of these may not begin: True: before something is told of their breakers;
-        False: at all, because these have opened since they were claimed."""
+        """Return the attempts that may not begin. True: something must be told of their breakers
+        first; False: their breakers have opened since the claim."""
         if not self._news and not self._opened:
             return {}
         self._opened = {at: since for at, since in self._opened.items() if now - since < RECENT_S}
@@ -88,13 +85,12 @@ class EndpointReports:
         return found
 
     def forget(self, attempt: Attempt) -> None:
-        """Tell nothing of an attempt: its outcome is written, or never will be."""
+        """Tell nothing of an attempt whose outcome is written or never will be."""
         if self._news.pop(attempt, None) is not None:
             self._on_told(frozenset())
 
     async def tell(self, ended: Sequence[Attempt]) -> tuple[list[Attempt], Refused]:
-        """Tell what these attempts say. Return those whose outcomes are to wait, because the
-        database does not take it, and why."""
+        """Tell what these attempts say. Return those that must wait for the database, and why."""
         news = [self._news[attempt] for attempt in ended if attempt in self._news]
         if not news:
             return [], ops.LOCKED
@@ -140,14 +136,13 @@ class EndpointReports:
 
 
 def find_place(attempt: Attempt) -> BreakerPlace | None:
-    """Return the breaker of a job, and its key there; None: its type has none."""
+    """Return the breaker of a job, with its key; None: its type has none."""
     of = attempt.job_type
     return None if of.breaker is None else (of.breaker.name, of.asks.read_breaker_key(attempt.job))
 
 
 def _judge(attempt: Attempt) -> EndedAttempt | None:
-    """Return what an attempt is to tell; None: nothing. A success while its breaker is closed is
-    not told."""
+    """Return what to tell of an attempt; None: nothing, as of a success at a closed breaker."""
     end, place, rules = attempt.outcome, find_place(attempt), attempt.job_type.breaker
     if attempt.is_lost or end is None or place is None or rules is None:
         return None
@@ -157,7 +152,7 @@ def _judge(attempt: Attempt) -> EndedAttempt | None:
         with suppress(BaseException), hide(attempt.hidden):
             health, reason = judge_endpoint(end, attempt.job_type.rules)
         if attempt.is_trial and isinstance(end, RateLimited):
-            # Otherwise all that wait would try, one right after the other.
+            # Otherwise all waiting jobs would try, one right after the other.
             health, reason = (
                 EndpointHealth.FAILS,
                 one_line(end.reason or "it wants no more for now", REASON_MAX),

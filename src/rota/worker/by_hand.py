@@ -1,6 +1,6 @@
-"""Single jobs, one after the other, in a worker without upkeep: `rota run`, `rota.testing`.
+"""Single jobs, one after the other, in a worker without maintenance: `rota run`, `rota.testing`.
 
-A `ByHand` says what such a worker does otherwise than any other. Its parts are the same.
+A `ByHand` says what such a worker does in another way. Its parts are the same.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from rota.worker.runners import Threads
 from rota.worker.spec import WorkerSpec
 
 UNTIMED_S = 10 * 365 * 86_400.0
-"""How long a handler may run that a person watches, maybe in a debugger."""
+"""How long a handler may run while a person watches it, maybe in a debugger."""
 
 Pick = Callable[[], Operation[int | None]]
-"""Returns the id of the next job; None: that was the last one."""
+"""Returns the id of the next job; None: there is no other."""
 
 
 def pick_one(id_: int) -> Pick:
-    """Return what picks this job, once."""
+    """Return a function that picks this job, once."""
     ids = [id_]
 
     def pick() -> Operation[int | None]:
@@ -45,21 +45,20 @@ def pick_one(id_: int) -> Pick:
 
 @dataclass(slots=True)
 class ByHand:
-    """What is done otherwise for jobs that are run one by one."""
+    """What a worker does in another way for jobs that it runs one by one."""
 
     pick: Pick
     records: bool = True
-    """Whether outcomes are written; otherwise the jobs are handed back uncharged."""
+    """Whether outcomes are written; otherwise the jobs are handed back and not charged."""
     here: MainThread | None = None
-    """The thread that plain handlers run in. With it no handler runs in a process of its own, and
-    none has a timeout."""
+    """The thread for plain handlers. With it no handler has a process of its own or a timeout."""
     copies_by: str | None = None
-    """Who runs a copy of the picked job, which is dead and stays so; None: the job itself runs."""
+    """Who runs a copy of the picked job, which stays dead; None: the job itself runs."""
     ended: list[tuple[Attempt, End]] = field(default_factory=list)
-    """The attempts in order, each with what its handler came to, recorded or not."""
+    """The attempts in order, each with how its handler ended, recorded or not."""
 
     def note_end(self, attempt: Attempt) -> None:
-        """Keep how an attempt ended, and hand its job back if that is not to be recorded."""
+        """Keep how an attempt ended; hand back its job if that is not to be recorded."""
         end = attempt.outcome
         assert end is not None
         self.ended.append((attempt, end))
@@ -70,8 +69,7 @@ class ByHand:
 
 
 class Picker(Service):
-    """Claims a picked job when the outcome of the one before is written. It stands in the place of
-    the claimer."""
+    """Claims a picked job once the outcome before is written. It takes the place of the claimer."""
 
     name = "claimer"
 
@@ -96,10 +94,10 @@ class Picker(Service):
         self._claimant = spec.make_claimant()
 
     def wake_for(self, queue: str) -> None:
-        """A job has just been committed to this queue, and none was picked."""
+        """Do nothing: a job of this queue was committed, and none was picked."""
 
     def offer_room(self) -> None:
-        """It has none for the next job of a lane: that was not picked."""
+        """Return no room: the next job of a lane was not picked."""
 
     async def tick(self) -> float | None:
         """Claim the next job; end if there is none."""
@@ -146,11 +144,10 @@ class MainThread(Threads):
         self._calls: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
 
     def submit(self, call: Callable[[], object]) -> None:
-        """Let the serving thread run a call."""
         self._calls.put(call)
 
     def serve(self) -> None:
-        """Run the calls in the calling thread, until it is closed."""
+        """Run the calls in the calling thread, until `close`."""
         while (call := self._calls.get()) is not None:
             call()
 

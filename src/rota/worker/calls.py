@@ -1,8 +1,8 @@
 """Calls of handlers that take many jobs: the runner waits for the attempts of a pack, calls once,
-and ends each by itself.
+and ends each attempt by itself.
 
-After an error that may be one job's fault each half is called again, one after the other in the
-same slot, until that job is alone.
+After an error that may be one job's fault each half is called again, in the same slot, until that
+job is alone.
 """
 
 from __future__ import annotations
@@ -41,8 +41,7 @@ NOBODY_LEFT = "all of its jobs were cancelled or lost"
 
 
 class Call:
-    """One call of a handler for several attempts of one type. Each keeps its own claim, lease and
-    outcome."""
+    """One call of a handler for several attempts of one type, each with its own claim and lease."""
 
     __slots__ = (
         *("_context", "_worker", "attempts", "began_at", "called", "pack", "is_part", "items"),
@@ -60,15 +59,15 @@ class Call:
         self.is_part = is_part
         """Whether it is a half of a call that failed."""
         self.items: list[Any] = []
-        """What the handler gets, one for each attempt. Set once, before it is called."""
+        """What the handler gets, one item for each attempt. Set once, before the call."""
         self.task: asyncio.Task[None] | None = None
         self.began_at: float | None = None
         self.stop_why: str | None = None
-        """Why the handler is asked to stop, with all of its jobs."""
+        """Why the handler is asked to stop with all of its jobs."""
         self.called: list[Attempt] = []
-        """Those whose items the handler got. Written by the caller of the handler, …"""
+        """The attempts whose items the handler got. Written by the caller of the handler."""
         self.obstacles: list[tuple[Attempt, End]] = []
-        """… and those that it did not get, with their outcomes."""
+        """The attempts that the handler did not get, with their outcomes. Written by the caller."""
 
     @property
     def name(self) -> str:
@@ -76,11 +75,10 @@ class Call:
 
     @property
     def hidden(self) -> Hidden | None:
-        """What is masked in the handler's texts: the values of all of its jobs."""
         return self.attempts[0].hidden
 
     def find_live(self) -> list[Attempt]:
-        """Return those whose outcome still depends on the handler."""
+        """Return the attempts whose outcome still depends on the handler."""
         return [
             one
             for one in self.called or self.attempts
@@ -88,17 +86,15 @@ class Call:
         ]
 
     def find_open(self) -> list[Attempt]:
-        """Return those whose outcome is not known."""
         return [one for one in self.called or self.attempts if one.outcome is None]
 
     def give_up(self) -> dict[Attempt, End | None]:
-        """Make it the last one of its pack: its handler does not end. Return its attempts, with the
-        outcomes of those that the handler did not get."""
+        """Make it the last call of its pack: the handler does not end. Return its attempts, with
+        the outcomes of attempts that the handler did not get."""
         self.pack.calls.clear()
         return {**dict.fromkeys(self.called), **dict(self.obstacles)}
 
     def request_stop(self, why: str) -> None:
-        """Tell the handler to stop with all of its jobs."""
         self.stop_why = why
         if self._context is not None:
             self._context._request_stop(why)
@@ -106,7 +102,7 @@ class Call:
     # What the caller of the handler asks, in its thread
 
     def open_context(self) -> Context:
-        """Return what the handler sees of the call: it makes that of each job when it is asked."""
+        """Return what the handler sees of the call. Each job's context is made on request."""
         if self._context is None:
             first = self.attempts[0]
             state = first.open_context().state
@@ -120,8 +116,7 @@ class Call:
         return [attempt.open_context() for attempt in self.called]
 
     def take_first_step(self, now: float) -> End | None:
-        """Note that the handler begins, with those of its jobs that still may; or return why it may
-        not."""
+        """Note that the handler begins with the jobs that still may; or return why it may not."""
         self.began_at = now
         if self.is_part:
             ends = [one.take_another_step(now) for one in self.attempts]
@@ -141,8 +136,7 @@ class Call:
         return HandedBack("it was stopped before it began")
 
     def read_return(self, result: Any) -> End:
-        """Return the outcome of each of its jobs, after the handler returned; one outcome if it is
-        that of all."""
+        """Return the outcome of each job after the handler returned; one if all have the same."""
         if result is None:
             return NOTHING
         jobs = [attempt.job for attempt in self.called]
@@ -159,14 +153,12 @@ class Call:
         )
 
     def read_error(self, error: BaseException) -> End:
-        """Return the outcome of its jobs after the handler raised. If it stopped on request, it is
-        the outcome of each request."""
+        """Return the outcome after the handler raised. If all were stopped, each has its own."""
         if is_stop(error) and not self.find_live():
             return HandedBack(NOBODY_LEFT)
         return find_outcome(error) or Errored(error)
 
     def hand_back_unstarted(self, what: str, error: Exception, now: float) -> End:
-        """Return the outcome if the machine cannot start a thread for it."""
         first, *others = self.attempts
         end = first.hand_back_unstarted(what, error, now)
         for attempt in others:
@@ -187,14 +179,14 @@ class Call:
         return found + self.obstacles
 
     def find_halves(self, end: End) -> list[Call]:
-        """Return a call for each half of those of its jobs of which one may be at fault for what
-        the handler raised; they are not this call's any more. None: each has its own outcome.
+        """Return a call for each half of the jobs that may be at fault for what the handler raised,
+        and take them from this call. None: each job has its own outcome.
 
-        It may be one that was cancelled.
+        A job that was cancelled may be at fault.
         """
         if len(self.called) < 2 or not self._may_be_of_one_job(end):
             return []
-        # Not one that has a single attempt: it may begin once only.
+        # Not a job with a single attempt: it may begin once only.
         again = [attempt for attempt in self.find_live() if attempt.max_attempts > 1]
         half = (len(again) + 1) // 2
         gone = set(again)
@@ -216,7 +208,7 @@ class Call:
 
 
 class CallsOnce(Protocol):
-    """A runner that calls handlers: for one attempt, or for what reads the end by itself."""
+    """A runner that calls a handler for one attempt, or for a `Call`."""
 
     @property
     def stop_s(self) -> float: ...
@@ -232,8 +224,7 @@ class CallsOnce(Protocol):
 
 
 class CallRunner:
-    """Calls the handlers of types that take many jobs in one call, by way of the runner that calls
-    them."""
+    """Calls handlers that take many jobs in one call, by way of the runner of one call."""
 
     def __init__(
         self, runner: CallsOnce, worker: str, tell: Callable[[Attempt, End], None]
@@ -242,16 +233,14 @@ class CallRunner:
         self._worker = worker
         self._tell = tell
         self._going_on: set[Pack] = set()
-        """Those of which the next call is being made."""
+        """The packs whose next call is being made."""
 
     @property
     def stop_s(self) -> float:
-        """As long as a handler of one job may take to stop."""
         return self._runner.stop_s
 
     def begin(self, attempts: Sequence[Attempt]) -> None:
-        """Call the handler for the attempts of each pack together, once all are here; one without
-        a pack is alone."""
+        """Call the handler once for each complete pack. An attempt without a pack is alone."""
         packs: dict[Pack, None] = {}
         alone = []
         for attempt in attempts:
@@ -268,7 +257,7 @@ class CallRunner:
             self._go_on(pack)
 
     def stop(self, attempt: Attempt) -> None:
-        """Interrupt the call of an attempt that was asked to stop, if no other is left in it."""
+        """Interrupt the call of an attempt that was asked to stop, if the call has no other."""
         if attempt.pack is None:
             self._runner.stop(attempt)
             return
@@ -282,9 +271,8 @@ class CallRunner:
     def close(self) -> None: ...
 
     def _go_on(self, pack: Pack) -> None:
-        """Make the next call of a pack, if none runs, and none of its jobs is still to come. On
-        Python 3.12 and later a call may be over before `_begin_call` returns; then it is this loop
-        that goes on."""
+        """Make the next call of a pack that has all its jobs, unless a call runs. From Python 3.12
+        a call may be over before `_begin_call` returns; then this loop goes on."""
         if pack in self._going_on:
             return
         self._going_on.add(pack)
@@ -303,7 +291,6 @@ class CallRunner:
             self._going_on.remove(pack)
 
     def _begin_call(self, call: Call) -> bool:
-        """Call the handler; return whether any job is left to call it with."""
         call.items = self._read_items(call)
         if not call.attempts:
             return False
@@ -313,7 +300,7 @@ class CallRunner:
         return True
 
     def _read_items(self, call: Call) -> list[Any]:
-        """Return the items of a call; end those of its attempts that cannot be read."""
+        """Return the items of a call. End the attempts whose items cannot be read."""
         for attempt in call.attempts:
             if attempt.outcome is not None:  # it was stopped meanwhile
                 self._tell(attempt, attempt.outcome)
@@ -334,14 +321,14 @@ class CallRunner:
             self._runner.tell_unknown(call.job_type, read[1])
         call.attempts = attempts
         if [1 for attempt in attempts if attempt.hidden is not None]:
-            # An error of the call may have the values of any.
+            # An error of the call may have the values of any job.
             hidden = Hidden.merge([attempt.hidden for attempt in attempts])
             for attempt in attempts:
                 attempt.hidden = hidden
         return items
 
     def _take_end(self, call: Call, end: End) -> None:
-        """Take how a call ended: end its attempts, or call the handler again with each half."""
+        """End the attempts of a call that ended, or call the handler again with each half."""
         call.task = None  # it knows the call, too
         jobs = len(call.called)
         halves = call.find_halves(end)
@@ -355,8 +342,7 @@ class CallRunner:
 
 
 def _find_own_end(attempt: Attempt, end: End) -> End:
-    """Return how one job of a call ended. What a handler says of a stopped job is dropped if it
-    stopped because of that."""
+    """Return how one job of a call ended: a stop that the handler obeyed counts, not its answer."""
     stop = attempt.stop_outcome
     if isinstance(stop, Cancel):
         return stop

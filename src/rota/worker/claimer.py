@@ -1,5 +1,4 @@
-"""Claims due jobs: one statement for all queues and priorities, ahead of the frontiers, as many as
-there is room for."""
+"""Claims due jobs: one statement for all queues and priorities, as many as there is room for."""
 
 from __future__ import annotations
 
@@ -33,21 +32,18 @@ from rota.worker.listener import NOTIFY_S
 from rota.worker.spec import WorkerSpec
 
 PROBE_S = 0.1
-"""Seconds between two claims of a busy worker that also ask for unknown priorities, and when the
-next job is due."""
+"""Seconds between two claims of a busy worker that look for new priorities and the next due job."""
 FLOOD_S = 10.0
-"""How long no wake-ups are asked for after a flood of them."""
+"""How long no wake-ups are asked for after a flood of wake-ups."""
 REST_SHARES = (0.65, 0.8)
-"""How long an idle worker rests after the look of another, as a share of the pause of a worker that
-is alone; the one that looks for others pauses for half of it. So within a second one looks."""
+"""How long an idle worker rests after another worker's look, as a share of the pause of a worker
+that is alone. The worker that looks for others pauses for half of it: one looks each second."""
 UNWRITTEN_MAX = 5_000
-"""While this many outcomes wait to be written, the worker claims nothing: all of these jobs would
-run again if it died now."""
+"""The worker claims nothing with so many unwritten outcomes: their jobs would run again."""
 AWAY_S = 10.0
-"""A drain whose outcomes cannot be written for this long ends, and cron starts the next one."""
+"""A drain that can write no outcome for this long ends, and cron starts the next drain."""
 QUARANTINE_MAX = 10_000
-"""Most jobs in quarantine because the database refuses them. With more the database is at fault,
-not the jobs."""
+"""Most jobs in quarantine because the database refuses them; with more, it is at fault."""
 QUARANTINE_S = (10.0, 600.0)
 """The first and the longest time that a refused job is in quarantine."""
 LOOK_BACK_S = 1.0
@@ -70,21 +66,20 @@ class SentClaim:
     told: int
     """How many wake-ups had come for which no claim had brought a job."""
     was_due: bool
-    """Whether a job was to be due."""
+    """Whether a job was known to be due."""
     polls: bool
-    """Whether it looks for what no wake-up has told."""
+    """Whether it looks for jobs of which no wake-up tells."""
     question: Question | None
-    """What it asks for upkeep."""
+    """The question of the maintenance that the claim asks."""
     answer: asyncio.Task[Claimed]
 
 
 class Claimer(Service):
-    """Keeps the executor's slots filled. A drain ends when a search of everything found
-    nothing."""
+    """Keeps the executor's slots filled. A drain ends when a search of everything found nothing."""
 
     name = "claimer"
     copy_guard: Service
-    """It looks whether a pause is one of a restored copy."""
+    """Checks whether a pause is that of a restored copy."""
 
     def __init__(
         self,
@@ -101,12 +96,12 @@ class Claimer(Service):
         super().__init__(bus, clock)
         self.claimed = 0
         self.failure: DatabaseUnavailable | None = None
-        """In a drain: the database was unreachable, which ended it."""
+        """In a drain: the outage of the database that ended it."""
         self.workers = 1
-        """How many share a queue with this one, itself included: together they have one budget for
+        """How many workers share a queue with this one, itself included: they have one budget for
         looks. Written by the lease keeper."""
         self.paused: frozenset[str] = frozenset()
-        """Those of its queues that were paused when the last claim asked."""
+        """Its queues that were paused at the last claim that asked."""
         self._spec = spec
         self._config = config = spec.config
         self._link = link
@@ -119,21 +114,21 @@ class Claimer(Service):
         self._claimant = spec.make_claimant()
         self._leases_s = spec.list_leases_s()
         self._sent: SentClaim | None = None
-        """The next claim, if it was sent before the last one was handed over."""
+        """The next claim, if it was sent before the last claim was handed over."""
         self.is_listening = False
         """Whether wake-ups arrive. Written by the listener."""
         self._is_idle = False
-        """Whether the last claim left room, and nothing that was due."""
+        """Whether the last claim left room, and no due job."""
         self._roomy: list[str] = []
-        """The queues in which it did so while the slots of others were full."""
+        """The queues of which it found all due jobs while the slots of others were full."""
         self._answer: asyncio.Task[Claimed] | None = None
-        """That of the claim that was sent last."""
+        """The answer of the last sent claim."""
         self._has_room = False
-        """Whether there was more room before it came."""
+        """Whether room was made before that answer came."""
         self._is_awaited = False
-        """Whether producers know that it waits."""
+        """Whether producers know that the worker waits."""
         self._leaving: set[str] = set()
-        """Queues of which it wants no more wake-ups."""
+        """Queues whose wake-ups it wants no more."""
         self._groups = executor.groups
         self._frontiers = Frontiers(queue for group in self._groups for queue in group.queues)
         for job_type in spec.types.values():
@@ -141,7 +136,7 @@ class Claimer(Service):
         self._quarantine: Quarantine[int] = Quarantine(clock, *QUARANTINE_S)
         self._refusals = RefusalLog(bus, self.name, clock)
         self._has_held_up = False
-        """Whether jobs had to wait for their lanes or caps since it last looked for free places."""
+        """Whether jobs waited for their lanes or limits since the last look for free places."""
         self._looked_back_at: dict[str, float] = {}
         self._pauses = BackOff(config.poll_least_s, config.poll_s)
         self._turns = 0
@@ -149,10 +144,8 @@ class Claimer(Service):
         """How many wake-ups have come for which no claim has brought a job."""
         self._probe_at = 0.0
         self._due_at = math.inf
-        """When the next job is due, in monotonic seconds, as far as the last claim that asked and
-        what was put off since tell. Once it is past, what follows is not known."""
+        """When the next job is due, in monotonic seconds; not known once that time is past."""
         self._claimed_at = 0.0
-        """When it claimed last."""
         self._notify_at = 0.0
         """When it may ask for wake-ups again."""
         self._ends_at: float | None = None
@@ -160,14 +153,13 @@ class Claimer(Service):
             self._ends_at = self.clock.monotonic() + config.drain_for_s
 
     def list_awaited(self) -> list[str]:
-        """Return the queues of whose jobs producers may be asked to tell."""
+        """Return the queues whose producers may be asked for wake-ups."""
         if self._is_stopping or self.clock.monotonic() < self._notify_at:
             return []
         return self._frontiers.queues if self._is_idle else self._roomy
 
     def wake(self) -> None:
-        """Claim soon, because there is room; an idle worker had some before. A drain may be over
-        when no job is left."""
+        """Claim soon: there is room. An idle worker had room before; a drain may be over."""
         if self._answer is not None and not self._answer.done():
             self._has_room = True  # whether that matters is known once the answer is there
         elif self._wants_room():
@@ -180,7 +172,7 @@ class Claimer(Service):
         return not self._is_idle or (self._config.drain and not self._executor.attempts)
 
     def wake_in(self, pause_s: float) -> None:
-        """Claim in so many seconds: a job that was put off is due then."""
+        """Claim in so many seconds, when a job that was put off is due."""
         self._due_at = min(self._due_at, self.clock.monotonic() + pause_s)
         super().wake_in(pause_s)
 
@@ -194,8 +186,7 @@ class Claimer(Service):
         self._claim_again()
 
     def take_wake_up(self, queue: str) -> None:
-        """Claim soon: this worker was told of a job, and no other. Without room for an ordinary job
-        it passes that on."""
+        """Claim soon: only this worker was told of a job. Without room it passes the wake-up on."""
         self._told += 1
         for group in self._groups:
             if queue in group.queues and group.wanted_ordinary <= 0:
@@ -203,16 +194,15 @@ class Claimer(Service):
         self.wake_for(queue)
 
     def on_flood(self) -> None:
-        """Poll for a while, and stop the wake-ups: they cost more than they help."""
+        """Poll for a while, and stop the wake-ups, which cost more than they help."""
         self._notify_at = self.clock.monotonic() + FLOOD_S
         self._leaving.update(self._frontiers.queues)
 
     def note_poll(self, poll: str) -> None:
-        """Rest, if the worker that has just looked for what no wake-up tells would have found what
-        this one looks for."""
+        """Rest after a look of another worker of this kind for jobs of which no wake-up tells."""
         if poll.partition(" ")[0] != self._peer.partition(" ")[0] or poll == self._peer:
             return
-        self.workers = max(self.workers, 2)  # at most 15 s later a heartbeat says how many
+        self.workers = max(self.workers, 2)  # the next heartbeat says how many
         if self._is_idle and self._is_awaited:
             rest_s = self._config.listening_poll_s * random.uniform(*REST_SHARES)
             self._asker.rest(rest_s)
@@ -223,7 +213,7 @@ class Claimer(Service):
         """Note whether notifications arrive, and producers have been asked for them."""
         self.is_listening = is_listening
         before, self._is_awaited = self._is_awaited, is_awaited
-        if self._is_awaited is not before:  # of what was committed before, nobody tells
+        if self._is_awaited is not before:  # nobody tells of what was committed before
             self._told = max(1, self._told)
             self._claim_again()
 
@@ -233,8 +223,7 @@ class Claimer(Service):
         super().wake()
 
     def offer_room(self) -> Room | None:
-        """Say where a claim would look now, for the flush that ends jobs of lanes: what it finds is
-        taken. None: the next jobs of the lanes must wait for a claim."""
+        """Say where a claim would look now, for a flush that ends jobs of lanes; None: nowhere."""
         now = self.clock.monotonic()
         if not self._may_send(now):
             return None
@@ -244,7 +233,7 @@ class Claimer(Service):
         return Room(self._claimant, self._frontiers.branches(request), self._take_passed)
 
     def _take_passed(self, claimed: Claimed, before: float) -> None:
-        """Take what a flush that was sent at `before` has claimed."""
+        """Take the jobs that a flush claimed which was sent at `before`."""
         self._executor.take(self._expect(claimed, before))
 
     async def tick(self) -> float | None:
@@ -267,14 +256,13 @@ class Claimer(Service):
         return 0 if self._has_room and self._wants_room() else pause_s
 
     def _share_outage(self, away_s: float) -> float:
-        """Claim nothing while the finisher can write nothing, as if the database was away for the
-        claims, too; a drain waits for a while before."""
+        """Claim nothing while the finisher can write nothing. A drain waits for a while first."""
         if self._config.drain and away_s < AWAY_S:
             return self._config.poll_s
         raise DatabaseUnavailable(self._finisher.refusal or "no outcome can be written")
 
     def handle_outage(self, error: DatabaseUnavailable, back_off_s: float) -> float | None:
-        """End a drain at the first failure: cron starts the next one."""
+        """End a drain at the first failure: cron starts the next drain."""
         self._asker.reaper.note_outage(error)
         if self._config.drain:
             self.failure = error
@@ -283,22 +271,21 @@ class Claimer(Service):
         return super().handle_outage(error, back_off_s)
 
     async def close(self) -> None:
-        """Hand over the last claim, if one is on its way; let others be woken; close the
-        connection."""
+        """Take the last claim if it is on its way, let others be woken, close the connection."""
         try:
             if self._sent is not None:
                 claimed = await self._sent.answer
                 self._executor.take(self._expect(claimed, self._sent.before))
-            if self._is_awaited:  # else its handlers' grace would be one of unheard wake-ups
+            if self._is_awaited:  # else wake-ups are unheard during its handlers' grace
                 self._leaving.update(self._frontiers.queues)
                 await self._pass_on()
         except DatabaseUnavailable:
-            pass  # what it claimed comes back with its leases
+            pass  # the claimed jobs come back with their leases
         finally:
             await self._link.close()
 
     def _send(self, now: float) -> SentClaim | None:
-        """Send a claim of as many jobs as are wanted; None: none are."""
+        """Send a claim of as many jobs as are wanted; None: no jobs are wanted."""
         polls, self._is_idle, self._roomy = self._is_idle, False, []
         self._turns += 1
         request = self._frontiers.make_request(self._groups, self._turns, now)
@@ -310,7 +297,7 @@ class Claimer(Service):
         question = asker.find_question(now, for_others=tells) if asks else None
         was_due = now >= self._due_at
         probes = now >= self._probe_at
-        if probes:  # its answer says what is due
+        if probes:  # the answer says what is due
             self._probe_at, self._due_at = now + PROBE_S, math.inf
         self._wait_sweeper.workers = 1 if tells else self.workers
         operation = ops.claim(
@@ -338,14 +325,13 @@ class Claimer(Service):
         )
 
     async def _claim(self, sent: SentClaim) -> float | None:
-        """Wait for a claim, and take in what it brings."""
         claimed = await sent.answer
         now = self.clock.monotonic()
         behind, is_full = self._learn(sent, claimed, now)
         fresh = self._expect(claimed, sent.before)
         told = self._count_unanswered(sent, len(fresh))
         if fresh and is_full and not behind and self._may_send(now):
-            # Only now: what it has to bring depends on what this one has brought.
+            # Only now: the next claim depends on what this one has brought.
             self._sent = self._send(now)
             await asyncio.sleep(0)  # before Python 3.12 a task begins in the next turn
         if fresh:
@@ -382,8 +368,7 @@ class Claimer(Service):
     def _learn(
         self, sent: SentClaim, claimed: Claimed, now: float
     ) -> tuple[dict[str, datetime], bool]:
-        """Learn from a claim. Return from where on others should look back, by queue; and whether
-        it is full."""
+        """Learn from a claim. Return where others should look back, by queue, and if it is full."""
         request = sent.request
         if sent.question is not None:
             self._asker.take(sent.question, claimed.news.upkeep)
@@ -397,7 +382,6 @@ class Claimer(Service):
         return behind, any(answer.is_full for answer in answers)
 
     def _may_send(self, now: float) -> bool:
-        """Whether the next claim may be sent before the last one is handed over."""
         is_late = self._ends_at is not None and now >= self._ends_at
         has_room = self._finisher.away_since is None and self._finisher.unwritten < UNWRITTEN_MAX
         return has_room and not (is_late or self._leaving or self._is_stopping)
@@ -423,7 +407,7 @@ class Claimer(Service):
         self._refusals.report({one.id: one_line(one.reason) for one in refused})
 
     def _find_quarantined(self) -> list[int] | None:
-        """Return the jobs that are not tried again yet. None: there are too many of them."""
+        """Return the jobs that are not tried again yet; None: there are too many."""
         if not self._quarantine.cases:
             return []
         waiting = self._quarantine.find_waiting()
@@ -448,12 +432,12 @@ class Claimer(Service):
         if sent.request.is_for_urgent:
             return math.inf
         if self._is_awaited and not (sent.probes or found):
-            self._probe_at = 0.0  # perhaps it was told of a job that is due a little later
+            self._probe_at = 0.0  # perhaps a wake-up told of a job that is due a little later
             return 0.0
         due_at = self._due_at if self._due_at > now else self._probe_at
-        if not sent.probes:  # it does not know what is due a little later than what it found
+        if not sent.probes:  # the claim does not know what is due a little later than what it found
             due_at = min(due_at, now + PROBE_S * self.workers)
-        if told > 0 and not found:  # perhaps of a job of a long transaction
+        if told > 0 and not found:  # perhaps a wake-up told of a job of a long transaction
             due_at = min(due_at, self._frontiers.find_ended_due_at(sent.request, claimed, now))
         # What was due may be of a paused queue, or of a type that no worker knows.
         return max(PROBE_S if sent.was_due and not found else 0.0, due_at - now)
@@ -491,20 +475,18 @@ class Claimer(Service):
             return self._config.listening_poll_s / (2 if self.workers > 1 else 1)
         if not claimed.jobs and await self._request_notify():
             self._is_idle = False
-            return 0  # of what was committed before, nobody tells
+            return 0  # nobody tells of what was committed before
         return min(self._pauses.next_s() * self.workers, self._config.poll_s)
 
     def _is_over(self, sent: SentClaim, claimed: Claimed) -> bool:
-        """Whether a drain is done: a search of everything that began after the last of this
-        worker's own jobs had ended found nothing."""
+        """Whether a drain is done: since its last job ended, a search of everything found none."""
         if not self._config.drain or not sent.probes or not sent.had_none:
             return False
         found = claimed.count() or claimed.news.look_back or claimed.news.priorities
         return not found and sent.request.covers_everything(self._frontiers.queues)
 
     async def _find_more(self, released: int) -> bool:
-        """Return whether jobs that waited may run now: because of what nobody has noticed, or
-        because more than `released` were let go since the last claim began."""
+        """Return whether waiting jobs may run now, or more than `released` were let go since."""
         if self._has_held_up and await self._find_free_places():
             return True
         sweeper = self._wait_sweeper
@@ -513,7 +495,7 @@ class Claimer(Service):
         return sweeper.released > released
 
     async def _find_free_places(self) -> bool:
-        """Return whether jobs that were held up may run now, because of what nobody has noticed."""
+        """Return whether held-up jobs may run now for a reason that nobody has noticed."""
         self._has_held_up = False
         after: str | None = ""
         while after is not None:
@@ -524,7 +506,7 @@ class Claimer(Service):
         return False
 
     async def _request_notify(self) -> bool:
-        """Ask producers to wake this worker, once it waits for longer; return whether it did."""
+        """Ask producers to wake this worker, once it waits longer; return whether it did."""
         if self._is_awaited or not self.is_listening or not self.list_awaited():
             return False
         if self._pauses.tries > 0:
@@ -533,25 +515,24 @@ class Claimer(Service):
         return self._is_awaited
 
     async def _pass_on(self) -> None:
-        """Wait for no more wake-ups of some queues, and let another worker look instead."""
+        """Ask for no more wake-ups of some queues, and let another worker look instead."""
         queues = sorted(self._leaving)
         self._leaving.clear()
         self._is_awaited = False
         most, self._told = max(1, self._told), 0
-        # Where they cannot leave, because a row is locked, workers would wake each other on and on.
+        # Where a locked row keeps the worker in, workers would wake each other on and on.
         if await self._link.run(ops.request_notify(self._peer, queues, 0.0)):
             await self._link.run(ops.wake_others(self._peer, queues, most))
 
     def _count_unanswered(self, sent: SentClaim, fresh: int) -> int:
-        """Return how many wake-ups have not led to a job; they are not counted again. What came
-        after the claim was sent may tell of jobs that the claim did not see."""
+        """Return how many wake-ups led to no job, and forget them."""
         told = self._told - fresh
         if fresh or sent.probes:  # otherwise it claims once more
             self._told -= sent.told
         return told
 
     async def _call_others(self, sent: SentClaim, told: int, now: float) -> None:
-        """Wake others for what this worker was told of, or has seen, and has no room for now."""
+        """Wake others for jobs of which this worker knows and for which it has no room now."""
         is_due_soon = sent.probes and now < self._due_at < now + self._config.listening_poll_s
         if self.workers > 1 and (sent.polls or (self._sent is None and (told > 0 or is_due_soon))):
             most = None if sent.polls else max(1, told)
@@ -559,7 +540,7 @@ class Claimer(Service):
 
 
 def _start(work: Coroutine[Any, Any, Claimed]) -> asyncio.Task[Claimed]:
-    """Begin to run it: at once, where Python can."""
+    """Begin to run `work`: at once, where Python can."""
     loop = asyncio.get_running_loop()
     if sys.version_info >= (3, 12) and loop.get_task_factory() is None:
         return asyncio.Task(work, loop=loop, name="claim", eager_start=True)

@@ -1,5 +1,4 @@
-"""Finishing a job in a transaction of its handler's: what the handler writes and that its job has
-succeeded are committed together, or not at all."""
+"""Finishes a job in its handler's transaction: its writes and the success commit together."""
 
 from __future__ import annotations
 
@@ -18,14 +17,14 @@ NOT_HELD = "in the database of this connection the job is not held by this attem
 
 
 class NotCommitted(Exception):
-    """The handler ended, but the transaction that would have finished its job was not committed."""
+    """The handler ended, and the transaction that would have finished its job was not committed."""
 
     def __init__(self) -> None:
         super().__init__("the transaction in which ctx.complete() was called was not committed")
 
 
 class Completer:
-    """Finishes jobs of one worker, or of one process that runs its handlers. From any thread."""
+    """Finishes the jobs of one worker, or of one handler process. From any thread."""
 
     def __init__(
         self, database: Database, release: str, note: Callable[[Context], float | None]
@@ -33,11 +32,10 @@ class Completer:
         self._database = database
         self._release = release
         self._note = note
-        """Called before the job is finished: from then on it may be over. Returns the seconds since
-        its handler began."""
+        """Called before the job is finished. Returns the seconds since its handler began."""
 
     def complete(self, context: Context, connection: Any, result_json: str | None) -> Any:
-        """Finish the job on this connection; on an async one the answer must be awaited."""
+        """Finish the job on this connection. On an async connection the answer must be awaited."""
         ran_s = self._note(context)
         progress_json = context._encode_progress() if context._has_news else None
         operation = ops.complete(context.job, ran_s, result_json, self._release, progress_json)

@@ -1,4 +1,4 @@
-"""Keeps a worker's upkeep from a restored copy, and says that this is one. The database itself
+"""Keeps a worker's maintenance from a restored copy, and reports the copy. The database itself
 gives a copy's jobs to no claim."""
 
 from __future__ import annotations
@@ -14,22 +14,21 @@ from rota.store import ops
 from rota.store.link import StoreLink
 
 CHECK_S = 60.0
-"""Seconds between checks while the worker works, unless a claim finds that a queue is paused."""
+"""Seconds between checks while the worker works, unless a claim finds a paused queue."""
 PAUSED_CHECK_S = 2.0
-"""Seconds between checks while it is paused: how soon it notices `rota queues resume --copy`."""
+"""Seconds between checks while paused: it notices `rota queues resume --copy` so soon."""
 LOG_S = 60.0
-"""Seconds between two log lines while it is paused."""
+"""Seconds between two log lines while the copy is paused."""
 
 
 class EndsWorker(Protocol):
-    """Ends the worker with an error: its shutdown."""
+    """Ends the worker with an error: the worker's shutdown."""
 
     def fail(self, failure: CopiedDatabase) -> None: ...
 
 
 class CopyGuard(Service):
-    """Closes the pause gate while the recorded identity names another database or another server. A
-    drain ends then."""
+    """Closes the pause gate while the recorded identity names another database; ends a drain."""
 
     name = "copy guard"
 
@@ -41,7 +40,7 @@ class CopyGuard(Service):
         pause_gate: PauseGate,
         drain: EndsWorker | None,
     ) -> None:
-        """Make one; `drain` is what ends a drain, None: the worker stays."""
+        """Make one; `drain` is what ends a drain; None: the worker stays."""
         super().__init__(bus, clock)
         self._drain = drain
         self._link = link

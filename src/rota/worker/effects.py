@@ -1,4 +1,4 @@
-"""Writes what handlers tell of their effects, and waits for a database that is away."""
+"""Writes what handlers tell of their effects; waits while the database is away."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from rota.store import ops
 from rota.store.db import Database
 
 PAUSE_S = (0.1, 2.0)
-"""Shortest and longest pause between two tries, while the database is away."""
+"""Shortest and longest pause between two tries."""
 
 
 class EffectKeeper:
     """Keeps the effects of a worker's handlers. From any thread.
 
-    What has happened is known here only. So a write is tried until the database has it, or until
-    the attempt is to stop: a lost lease and a timeout both say so.
+    Only the handler knows what has happened. So a write is repeated until the database has it, or
+    until the attempt must stop: a lost lease and a timeout both say so.
     """
 
     def __init__(self, database: Database) -> None:

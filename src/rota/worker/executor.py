@@ -1,4 +1,4 @@
-"""Starts attempts as slots get free, and hands back those that wait too long for one."""
+"""Starts attempts as slots get free, and hands back attempts that wait too long for a slot."""
 
 from __future__ import annotations
 
@@ -31,11 +31,9 @@ from rota.worker.turns import Turns
 U = TypeVar("U", bound=Unit)
 
 STOP_NOW_S = 0.3
-"""How long handlers may take to stop when the worker must stop now: a worker whose parent died ends
-within a second, and its jobs must be handed back by then."""
+"""Longest stop of handlers that must stop now: a worker without its parent ends within a second."""
 BEGIN_MAX = 32
-"""Most handlers that begin in one turn of the loop: on Python 3.12 and later each takes its first
-step in it. Until the turn is over no answer of the database is seen."""
+"""Most handlers that begin in one turn of the loop: it hears no database answer meanwhile."""
 WATCH_S = 0.1
 """Seconds between checks of running jobs, which may exceed their timeout by as much."""
 STALE = HandedBack("it waited too long for a free slot")
@@ -51,8 +49,7 @@ class Refills(Protocol):
 
 
 class Executor(Service):
-    """Gives slots to attempts, and takes their ends. Its turns check the time of running and of
-    buffered jobs."""
+    """Gives slots to attempts, and takes their ends. Its turns check running and buffered jobs."""
 
     name = "executor"
     # Set once, before the first claim
@@ -84,7 +81,7 @@ class Executor(Service):
         self.groups = spec.make_slot_groups(clock.monotonic())
         self._spec = spec
         self.attempts = attempts
-        """All that are not written yet, by job id."""
+        """All attempts that are not written yet, by job id."""
         self._finisher = finisher
         self._make_context = make_context
         self._loop = asyncio.get_running_loop()
@@ -95,15 +92,15 @@ class Executor(Service):
         self._running: set[Attempt] = set()
         """Attempts that have a slot."""
         self._left: list[Attempt] = []
-        """Those that leave it at the end of this turn of the loop, …"""
+        """Attempts that leave their slots at the end of this turn of the loop."""
         self._ended: list[Attempt] = []
-        """… and those whose outcomes are passed on then."""
+        """Attempts whose outcomes are passed on at the end of this turn."""
         self._aside: dict[Attempt, float] = {}
-        """Since when each waits until its breaker is told of a failure."""
+        """Since when attempts wait until their breakers are told of a failure."""
         self._accepts = True
         self._refills_soon = False
         self._context = contextvars.copy_context()
-        """The worker's own: a refill does not run with what the handler that ended has set."""
+        """The worker's own: a refill must not see what the ended handler has set."""
         self._idle = asyncio.Event()
         self._idle.set()
         slots = sum(group.slots for group in self.groups)
@@ -113,7 +110,6 @@ class Executor(Service):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is buffered or on its way there, and nothing runs."""
         return not self._running and not any(one.waiting or one.coming for one in self.groups)
 
     def adopt_queue(self, queue: str) -> None:
@@ -123,8 +119,7 @@ class Executor(Service):
     # What comes
 
     def expect(self, attempts: Sequence[Attempt]) -> None:
-        """Count claimed jobs that `take` gets soon: the next claim is sent before. From now on they
-        are the worker's."""
+        """Count claimed jobs that `take` gets soon. From now on they are the worker's."""
         by_id = {attempt.job.id: attempt for attempt in attempts}
         for id_ in by_id.keys() & self.attempts.keys():
             # Its lease expired unnoticed, and the job has come back under a new claim.
@@ -158,14 +153,14 @@ class Executor(Service):
             self.wake()
 
     def note_written(self, attempt: Attempt) -> None:
-        """Let the next suspects begin: the outcome of one is written, or never will be."""
+        """Let the next suspects begin: the outcome of a suspect is written, or never will be."""
         self._turns.note_written(attempt)
         self.wake()
 
     def _let_in(self) -> None:
-        """Take those whose turns have come, before others of their priority. One that is not let in
-        counts as one that ended: jobs that are handed back are claimed in batches as large as those
-        of jobs that run."""
+        """Take attempts whose turns have come, before others of their priority. An attempt that is
+        not let in counts as ended: its job comes again in batches as large as those of jobs that
+        run."""
         now = self.clock.monotonic()
         able, ends = self._turns.take_due(now)
         if ends:
@@ -180,7 +175,7 @@ class Executor(Service):
             self.claimer.wake()
 
     def _buffer(self, attempts: Sequence[Attempt], *, is_first: bool = False) -> None:
-        """Put attempts into the buffer, those of one call as a pack; start what has a slot."""
+        """Put attempts into the buffer, in packs if called together; start what has a slot."""
         if self.reports is not None:
             attempts = self._sift(self.reports, attempts)
         units: Sequence[Unit] = attempts
@@ -197,8 +192,8 @@ class Executor(Service):
             self.wake()
 
     def _sift(self, reports: EndpointReports, attempts: Sequence[Attempt]) -> Sequence[Attempt]:
-        """Set those aside whose breakers are to be told first, and hand those back whose breakers
-        have opened; return the others."""
+        """Set attempts aside whose breakers must be told first, hand back attempts whose breakers
+        have opened, and return the others."""
         found = reports.sift(attempts, self.clock.monotonic())
         if not found:
             return attempts
@@ -221,22 +216,22 @@ class Executor(Service):
             self._fill(group)
 
     def _fill(self, group: SlotGroup) -> None:
-        """Begin as many as there are free slots, at most BEGIN_MAX: the rest in the next turn."""
+        """Begin as many attempts as there are free slots, at most BEGIN_MAX."""
         now = self.clock.monotonic()
         if group.held:
             group.release(now)
         if not group.waiting or not (startable := group.startable) or not self._accepts:
             return
         units = group.pop(min(startable, BEGIN_MAX))
-        # All get their slots, and so have their leases renewed, before the first handler begins: it
-        # may take its time.
+        # All get slots, and so renewed leases, before the first handler begins: it may take its
+        # time.
         able = self._seat(group, units)
         self._begin(able, now)
         if group.startable:
             self._refill_soon()
 
     def _seat(self, group: SlotGroup, units: Sequence[Unit]) -> Sequence[Attempt]:
-        """Give a slot to each that may have one; return the attempts that may begin at once."""
+        """Give slots to attempts; return those that may begin at once."""
         able = seated = self._end_stopped(self._unpack(units))
         waiting = [one for one in able if one.must_record_start or one.results is None]
         if waiting:
@@ -252,14 +247,12 @@ class Executor(Service):
         return able
 
     def _unpack(self, units: Sequence[Unit]) -> Sequence[Attempt]:
-        """Return the attempts of what leaves the buffer."""
         if self._packer is None:
             return units  # type: ignore[return-value] # all of them are attempts
         return self._packer.unpack(units)
 
     def _end_stopped(self, attempts: Sequence[Attempt]) -> Sequence[Attempt]:
-        """End those that were stopped while they waited; return the others. Whether one is too late
-        is decided at its first step."""
+        """End attempts that were stopped while they waited; return the others."""
         stopped = {one: one.stopped.outcome for one in attempts if one.stopped is not None}
         if not stopped:
             return attempts
@@ -267,7 +260,6 @@ class Executor(Service):
         return [attempt for attempt in attempts if attempt not in stopped]
 
     def begin(self, attempts: Sequence[Attempt]) -> None:
-        """Begin attempts that waited in their slots, unless it is too late by now."""
         able: list[Attempt] = []
         for attempt in attempts:
             end = attempt.stop_outcome if self._accepts else GOING_DOWN
@@ -278,7 +270,6 @@ class Executor(Service):
         self._begin(able, self.clock.monotonic())
 
     def _begin(self, attempts: Sequence[Attempt], now: float) -> None:
-        """Hand admitted attempts to the runners of their types."""
         for job_type in dict.fromkeys([attempt.job_type for attempt in attempts]):
             alike = [one for one in attempts if one.job_type is job_type]
             runner = self.runners[job_type]
@@ -289,7 +280,7 @@ class Executor(Service):
             runner.begin(alike)
 
     def _refill_soon(self) -> None:
-        """Fill free slots in the loop's next turn, once for all jobs that end in this one.
+        """Fill free slots in the loop's next turn, once for all jobs that end in this turn.
 
         Not at once: a handler that ends in its first step would begin the next within its own.
         """
@@ -326,7 +317,7 @@ class Executor(Service):
             self._refill_soon()
 
     def _take_in(self) -> None:
-        """Free the slots of the attempts that ended in this turn, and pass on their outcomes."""
+        """Free the slots of attempts that ended in this turn, and pass on their outcomes."""
         if self._left:
             left, self._left = self._left, []
             self._running.difference_update(left)
@@ -342,7 +333,6 @@ class Executor(Service):
         self._pass_on([attempt])
 
     def _end_all(self, ends: Mapping[Attempt, End]) -> None:
-        """End attempts that have no slot."""
         if self._packer is not None:
             self._packer.leave(ends)
         now = self.clock.monotonic()
@@ -351,7 +341,6 @@ class Executor(Service):
         self._pass_on(list(ends))
 
     def _pass_on(self, ended: Sequence[Attempt]) -> None:
-        """Let outcomes be written."""
         if self.reports is not None and (places := self.reports.note_ended(ended)):
             self._set_aside(self._take_buffered(places))
         self._finisher.take(ended)
@@ -359,7 +348,7 @@ class Executor(Service):
     # Stopping
 
     async def tick(self) -> float | None:
-        """Check the time of running jobs, and of those that wait for something without a slot."""
+        """Check the time of running jobs, and of jobs that wait without a slot."""
         self._take_in()
         now = self.clock.monotonic()
         if now >= self.stopper.watch_at:
@@ -378,43 +367,41 @@ class Executor(Service):
         return max(0.0, min(WATCH_S, at - now))
 
     def _find_due_at(self) -> float:
-        """Return when the next one of those that wait without a slot is to be looked at."""
+        """Return when the next attempt without a slot is to be looked at."""
         at = self._turns.find_due_at() if self._turns.waiting else inf
         return min([at, *(group.find_due_at() for group in self.groups if group.held)])
 
     async def close(self) -> None:
-        """Let the threads end; end the processes."""
         self.runners.close()
 
     def cancel(self, attempt: Attempt, reason: str | None) -> None:
-        """Ask the handler of a cancelled job to stop; wherever it waits, it need not."""
+        """Ask the handler of a cancelled job to stop. An attempt that waits ends at once."""
         if self.stopper.cancel(attempt, reason):
             self.starter.hasten(attempt)
             if self._turns.hasten(attempt):
                 self.wake()
 
     def _hand_back_all(self) -> None:
-        """Hand back what has no slot: the worker goes down."""
+        """Hand back all attempts without a slot: the worker goes down."""
         units = [unit for group in self.groups for unit in group.take(lambda _: True)]
         attempts = [*self._unpack(units), *self._take_aside(), *self._turns.take_all()]
         self._hand_back(attempts, GOING_DOWN)
 
     def note_told(self, opened: Set[BreakerPlace]) -> None:
-        """Let jobs begin that waited until their breakers were told; hand back those of breakers
-        that have opened."""
+        """Let jobs begin that waited for their breakers; hand back jobs whose breakers opened."""
         again = self._take_aside()
         if opened:
             again += self._take_buffered(opened)
         self._buffer(again, is_first=True)
 
     def _set_aside(self, attempts: Sequence[Attempt]) -> None:
-        """Let attempts wait until their breakers are told; meanwhile they count as coming."""
+        """Let attempts wait until their breakers are told. Meanwhile they count as coming."""
         self._aside |= dict.fromkeys(attempts, self.clock.monotonic())
         for group, some in self._sort_by_group(attempts):
             group.note_coming(some, 1)
 
     def _take_aside(self, before: float = inf) -> list[Attempt]:
-        """Take those that have waited like this since before a time."""
+        """Take attempts that were set aside before a time."""
         taken = [attempt for attempt, since in self._aside.items() if since < before]
         for attempt in taken:
             del self._aside[attempt]
@@ -423,8 +410,7 @@ class Executor(Service):
         return taken
 
     def _take_buffered(self, places: Set[BreakerPlace]) -> list[Attempt]:
-        """Take the jobs of these breakers that wait for a slot, or for others to join their
-        call."""
+        """Take jobs of these breakers that wait for a slot, or for others to join their call."""
 
         def is_meant(unit: Unit) -> bool:
             return any(find_place(attempt) in places for attempt in list_attempts(unit))
@@ -439,7 +425,7 @@ class Executor(Service):
 
     async def finish_running(self, grace_s: float, stop_now: asyncio.Event) -> None:
         """Start nothing more, and wait for the running jobs. After the grace period, or once
-        `stop_now` is set, stop those that still run and hand them back."""
+        `stop_now` is set, stop running handlers and hand back their jobs."""
         self._accepts = False
         self._hand_back_all()
         await self.clock.wait(self._idle, stop_now, timeout_s=grace_s)

@@ -1,8 +1,5 @@
-"""Writes the outcomes of attempts in batches.
-
-As soon as one flush has returned the next one starts, so batches grow under load and latency stays
-low.
-"""
+"""Writes the outcomes of attempts in batches. The next flush starts as soon as one has returned, so
+batches grow under load and latency stays low."""
 
 from __future__ import annotations
 
@@ -58,27 +55,23 @@ Part = list[tuple[Attempt, Ending]]
 logger = logging.getLogger("rota")
 
 FLUSH_MAX = 1_000
-"""Most jobs per flush. After a failed flush it is divided by four, so that one bad job (a trigger
-that takes for ever, a lock without an end) cannot block the rest."""
+"""Most jobs per flush; a quarter after a failure, so that one bad job cannot block the rest."""
 LOCK_TIMEOUT_S = 2.0
-"""The longest that a flush waits for a row that another transaction holds, or a sixth of the
-shortest lease; then it goes on without that row. Until then it keeps the others of its batch
-locked, and they cannot be renewed."""
+"""Longest wait of a flush for a locked row, or a sixth of the shortest lease. The flush keeps other
+rows locked meanwhile, and their leases cannot be renewed."""
 FOLD_S = 0.2
-"""Between two counts of the members of batches that ended, while other jobs run."""
+"""Seconds between two counts of the ended members of batches, while other jobs run."""
 FOLD_TRIES = 10
-"""Counts that may leave something, because another transaction has a batch locked. Then the batch
-folder counts it."""
+"""Counts that may leave something because a batch is locked. Then the batch folder counts it."""
 UNTIMED_S = 10.0
-"""The same for each statement behind a pooler, where the server knows no timeout of ours: the
-worker then cancels the statement."""
+"""The timeout of each statement behind a pooler. The worker cancels a late statement itself."""
 TRY_FOR_S = 300.0
-"""How long a worker tries to write an outcome that the database refuses because of the job's own
-values, and a drain any, before it leaves the job to its lease and the reaper."""
+"""How long a worker, or a drain for any reason, tries to write an outcome that the database refuses
+because of the job's values. Then the reaper recovers the job."""
 LOCKED_FOR_S = 10.0
-"""A lock is reported after this many seconds."""
+"""Seconds after which a lock is reported."""
 TRY_AGAIN_S = (0.25, 10.0)
-"""The first and the longest pause between two tries."""
+"""The first and the longest pause between two tries, in seconds."""
 
 
 _ENDED = State.ENDED
@@ -86,8 +79,7 @@ _ENDED = State.ENDED
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Where a claim would look for jobs now, for a flush that claims the next ones of the lanes in
-    which it ends some."""
+    """Where a claim would look now, for a flush that claims the next jobs of lanes."""
 
     who: Claimant
     branches: Branches
@@ -106,7 +98,7 @@ class LooksForNext(Protocol):
 
 
 class HearsOfWrites(Protocol):
-    """Hears of outcomes of suspects that are written: the executor."""
+    """Hears that outcomes of suspects are written: the executor."""
 
     def note_written(self, attempt: Attempt) -> None: ...
 
@@ -134,10 +126,9 @@ class Finisher(Service):
         """Make one. `on_end` gets each attempt before its outcome is written, and may change it."""
         super().__init__(bus, clock)
         self.counts: Counter[str] = Counter()
-        """Outcomes of this worker's jobs, by status; and `rejected`, those that came too late to be
-        written. The lease keeper's thread reads it."""
+        """Outcomes by status; `rejected`: too late to be written. The lease keeper reads it."""
         self._unread: set[str] = set()
-        """Types of which a payload did not fit this release."""
+        """Types of which this release could not read a payload."""
         self._link = link
         self._wait_sweeper = wait_sweeper
         self._on_end = on_end
@@ -146,37 +137,33 @@ class Finisher(Service):
         self._release = spec.release
         self._ended: list[Attempt] = []
         self._writing = 0
-        """How many outcomes the statement that runs now writes."""
+        """How many outcomes the running statement writes."""
         self._refused: Quarantine[Attempt] = Quarantine(clock, *TRY_AGAIN_S)
         self._is_drain = spec.config.drain
         self._left: tuple[float, str | None] = (0.0, None)
-        """Until when the worker's row tells of the outcome that it gave up last, and what: so
-        whoever reaps the job can say why."""
+        """Until when the worker's row names the outcome that it gave up last, for the reaper."""
         self._flush_max = FLUSH_MAX
         self._fold_tries = 0
-        """How often it still tries to count the members of batches that ended."""
+        """How often it still tries to count the ended members of batches."""
         self._fold_at = 0.0
         self._empty = asyncio.Event()
         self._empty.set()
 
     @property
     def is_empty(self) -> bool:
-        """Whether everything that ended is written."""
         return self._empty.is_set()
 
     @property
     def unwritten(self) -> int:
-        """How many outcomes are known and not written."""
         return len(self._ended) + self._writing + len(self._refused.cases)
 
     def list_unwritten(self) -> tuple[int, ...]:
-        """Return the ids of the jobs whose outcomes are known and not written."""
+        """Return the ids of jobs whose outcomes are known and not written."""
         return tuple(sorted({one.job.id for one in (*self._ended, *self._refused.cases)}))
 
     @property
     def has_uncounted(self) -> bool:
-        """Whether members of batches have ended that are perhaps not counted yet: what follows them
-        may still be enqueued."""
+        """Whether ended members of batches may be uncounted: jobs may still follow them."""
         return self._fold_tries > 0
 
     def note_answer(self) -> None:
@@ -192,7 +179,7 @@ class Finisher(Service):
         if self._on_end is not None:
             for attempt in ended:
                 self._on_end(attempt)
-        if not self._ended:  # otherwise the loop was woken for those before
+        if not self._ended:  # otherwise an earlier one woke the loop
             self._empty.clear()
             self.wake()
         self._ended += ended
@@ -203,7 +190,6 @@ class Finisher(Service):
         return await self.clock.wait(self._empty, timeout_s=for_s)
 
     async def tick(self) -> float | None:
-        """Write what has ended since the last turn."""
         batch = self._take_batch()
         if batch:
             self._writing = len(batch)
@@ -216,7 +202,7 @@ class Finisher(Service):
                 self._writing = 0
             self._flush_max = min(self._flush_max * 4, FLUSH_MAX)
             if self._wait_sweeper.waiting:
-                self._wait_sweeper.wake()  # some of these may have been waited for
+                self._wait_sweeper.wake()  # a job may have waited for one of these
             await self._fold_batches()
             if not self._attempts:
                 self.claimer.wake()
@@ -233,8 +219,7 @@ class Finisher(Service):
         await self._link.close()
 
     async def _fold_batches(self) -> None:
-        """Count the members of batches that ended: at once if no job is left, as its batch may have
-        ended, too."""
+        """Count ended members of batches: at once if no job is left, as its batch may be over."""
         now = self.clock.monotonic()
         if self._fold_tries and (not self._attempts or now >= self._fold_at):
             self._fold_at = now + FOLD_S
@@ -245,8 +230,7 @@ class Finisher(Service):
                 self._fold_tries = self._fold_tries - 1 if is_left else 0
 
     def _take_batch(self) -> list[Attempt]:
-        """Return the refused outcomes that are due for another try, on their own; otherwise those
-        that have ended since."""
+        """Return refused outcomes that are due for another try, alone; otherwise new outcomes."""
         if self._refused.cases:
             again = self._refused.find_due()[: self._flush_max]
             if again:
@@ -255,8 +239,7 @@ class Finisher(Service):
         return batch
 
     def _keep(self, batch: list[Attempt]) -> None:
-        """Keep what was not confirmed for another try. If it was committed after all, the fence
-        refuses it, and `_find_settled` finds it."""
+        """Keep unconfirmed outcomes for another try. `_find_settled` finds committed outcomes."""
         for attempt in batch:
             if self._attempts.get(attempt.job.id) is not attempt:
                 self._forget(attempt)  # a suspect would hold back all others for ever
@@ -298,7 +281,7 @@ class Finisher(Service):
                 self._take_in(part, written)
 
     async def _tell_breakers(self, reports: EndpointReports, batch: list[Attempt]) -> list[Attempt]:
-        """Tell breakers of the ends of their jobs; return the attempts that may end."""
+        """Tell breakers how their jobs ended; return the attempts that may end."""
         told, why = await reports.tell(batch)
         waiting = {attempt for attempt in told if not attempt.is_lost}
         for attempt in waiting:
@@ -306,9 +289,8 @@ class Finisher(Service):
         return [attempt for attempt in batch if attempt not in waiting] if waiting else batch
 
     async def _write_last_progress(self, batch: list[Attempt]) -> list[Attempt]:
-        """Write the reports of progress that the lease keeper has not written yet, and return the
-        attempts that may end: of the others the row is locked or, for one pause, the lease keeper
-        is about to write an earlier report."""
+        """Write unwritten reports of progress; return the attempts that may end. The others' rows
+        are locked, or the lease keeper is just writing an earlier report."""
         news = [
             (attempt, context)
             for attempt in batch
@@ -333,11 +315,9 @@ class Finisher(Service):
         return [attempt for attempt in batch if attempt not in left or attempt.is_lost]
 
     async def _write_plain(self, batch: list[Attempt]) -> tuple[list[Attempt], bool]:
-        """Write the plain successes, without an object for each. Return the others, and whether the
-        database refused these: they are then among the others, to be written with care.
-
-        Nearly all attempts are plain.
-        """
+        """Write the plain successes, without an object for each: nearly all attempts are plain.
+        Return the others, and whether the database refused these, which then are written with
+        care."""
         attempts, refused = self._attempts, self._refused.cases
         plain = [
             attempt
@@ -376,8 +356,8 @@ class Finisher(Service):
     async def _finish_plain(
         self, plain: Sequence[Attempt], claims: Sequence[tuple[int, int, float]], now: float
     ) -> set[int] | None:
-        """Write plain successes, and take the next jobs of their lanes if they may come at once.
-        Return the jobs that were written; None: the database refused one."""
+        """Write plain successes, and take the next jobs of their lanes. Return the written jobs;
+        None: the database refused one."""
         left = [one for one in plain if one.is_capped or one.job.group_key is not None]
         room = self.claimer.offer_room() if left else None
         if room is None:
@@ -397,12 +377,12 @@ class Finisher(Service):
         return finished
 
     async def _find_settled(self, missing: Part) -> dict[int, Written]:
-        """Return what an earlier flush, whose answer was lost, had committed."""
+        """Return outcomes that an earlier flush, whose answer was lost, had committed."""
         unsure = [ending for attempt, ending in missing if attempt.write_unconfirmed]
         return await self._link.run(ops.find_settled(unsure, self._worker)) if unsure else {}
 
     async def _keep_results(self, missing: Part, settled: Mapping[int, Written]) -> None:
-        """Write what handlers returned after the commits that had finished their jobs."""
+        """Write what handlers returned after the commits that finished their jobs."""
         results = [
             (attempt.job.id, attempt.job.claims, result_json)
             for attempt, _ in missing
@@ -413,11 +393,11 @@ class Finisher(Service):
             logger.warning("job %s: its result is not kept: %s", job, why)
 
     async def _free_places(self, part: Part, written: Mapping[int, Written | Refused]) -> None:
-        """Look for jobs that may run now because these have left their lanes and caps."""
+        """Look for jobs that may run now because these have left their lanes and limits."""
         left = [attempt for attempt, _ in part if attempt.frees_place]
         if not left:
             return
-        # These ended in transactions of their handlers', which lock no lanes.
+        # These ended in transactions of their handlers, which lock no lanes.
         completed = [
             (attempt.job, attempt.job_type.name)
             for attempt in left
@@ -479,7 +459,7 @@ class Finisher(Service):
         if self._refused.cases:
             self._refused.release(attempt)
         job = attempt.job.id
-        # Handed back a moment ago, the job may be here again under a new claim.
+        # A job just returned to the queue may be here again under a new claim.
         if self._attempts.get(job) is attempt:
             del self._attempts[job]
         attempt.forget_error()

@@ -1,16 +1,16 @@
 """Where a worker looks for due jobs. Pure: times are given, no clock is read.
 
 For each (queue, priority) a worker keeps a *frontier*: the (run_at, id) up to which it has seen
-everything. Claims scan ahead of it, so they never walk over the index entries of jobs that are
-gone, which vacuum cannot remove while any old snapshot is open. What appears behind it
-(a transaction that committed late, a claim that was rolled back) is found by *looks back*: often a
-short way, rarely a long one, and from the very beginning. Each claim also says which transactions
-are under way. Once one is no longer, the next claim looks back to where it may have begun.
+everything. Claims scan ahead of it, so they never walk over index entries of gone jobs, which
+vacuum cannot remove while an old snapshot is open. Jobs that appear behind it (by a late commit or
+a claim that was rolled back) are found by *looks back*: often a short way, rarely a long one, and
+from the beginning. Each claim also lists the open transactions. Once a transaction has ended, the
+next claim looks back to where it may have begun.
 
-The promise, held by property tests: a job that becomes visible behind the frontier is found by the
-first look back at least as deep as it lies behind. Each depth but the shallowest is searched once
-per period, or as often as its share of one connection's time allows, whichever is rarer. The
-shallowest is part of every claim that follows one that reached the end.
+Property tests hold the promise: the first look back that is deep enough finds a job that becomes
+visible behind the frontier. Each depth but the shallowest is searched once per period, or as its
+share of one connection's time allows, whichever is rarer. The shallowest is part of every claim
+that follows one that reached the end.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rota.store.ops import Branches, Claimed, HeldUp, RefusedClaim
 from rota.worker.slots import ORDINARY_MAX, SlotGroup
 
 Found = Mapping[str, Sequence[Job | RefusedClaim | HeldUp]]
-"""What a claim found, by queue and in the order of the starts."""
+"""The jobs that a claim found, by queue and in the order of the starts."""
 Key = tuple[datetime, int]
 """(run_at, id): the order of jobs within one priority."""
 
@@ -38,45 +38,40 @@ EVERYTHING_S = 1e10
 
 DEPTHS_S = (0.25, 1.5, 6.0, 24.0, 96.0, 384.0, EVERYTHING_S)
 PERIODS_S = (0.06, 0.25, 1.0, 4.0, 16.0, 64.0, 1.0)
-"""The shortest time between two looks back of each depth. That of everything is short: on a small
-table it costs nothing, on a large one SHARE rules."""
+"""The shortest time between two looks back of each depth. The deepest costs nothing on a small
+table; on a large table SHARE rules."""
 
 SHARE = 0.01
-"""Of one connection's time, for each depth, over all workers."""
+"""The share of one connection's time for each depth, over all workers."""
 ENDED_SHARE = 0.04
-"""The same for looks back after transactions that ended."""
+"""The same for looks back after ended transactions."""
 ENDED_PERIOD_S = (0.06, 0.5)
-"""The shortest and the longest time between two of these. For transactions of up to
-ENDED_SHALLOW_S the longest counts more than the share: their jobs are found within it."""
+"""The shortest and the longest time between two looks back after ended transactions. Up to
+ENDED_SHALLOW_S the longest counts more than the share."""
 ENDED_SHALLOW_S = 6.0
 ENDED_DEPTH_S = DEPTHS_S[-2]
-"""The jobs of a transaction that was under way for longer are left to the deeper looks back."""
+"""The deeper looks back find the jobs of transactions that were open for longer."""
 MARGIN_S = 0.1
-"""A job may be due a little before its transaction got its number, from the INSERT on; and the
-server begins to look a little after it was asked."""
+"""A job may be due a little before its transaction has a number or the server looks."""
 
 
 @dataclass(slots=True)
 class Frontier:
-    """The frontier of one (queue, priority)."""
-
     key: Key = BEGINNING
     reached_end: bool = True
     """Whether the last scan came to the end of what is due."""
     due_at: list[float] = field(default_factory=lambda: [0.0] * len(DEPTHS_S))
-    """When each depth may be searched again, on the caller's monotonic clock."""
+    """When each depth may be searched again, in monotonic seconds."""
     took_s: list[float] = field(default_factory=lambda: [1.0] * len(DEPTHS_S))
     """How long the last claim of each depth took, as far as it counts."""
     ended_from: float = math.inf
-    """Transactions that have ended since the last look back may have left jobs that are due from
-    here on, on the same clock; infinity: there are none."""
+    """Ended transactions may have left jobs that are due from here on; infinity: there are none."""
     ended_took_s: float = ENDED_PERIOD_S[0]
     ended_due_at: float = 0.0
-    """When a look back after them may be made again."""
+    """When the next look back after ended transactions may be made."""
 
     def depth_s(self, now: float) -> float:
-        """How far behind the frontier the next claim should search: the deepest look back that is
-        due."""
+        """How far behind the frontier the next claim should search: the deepest due look back."""
         age_s = now - self.ended_from
         is_due = now >= self.ended_due_at and age_s <= ENDED_DEPTH_S
         depth_s = age_s + MARGIN_S if is_due else 0.0
@@ -132,17 +127,17 @@ class Frontier:
         if last is None:
             return False
         behind = bool(depth_s) and last < self.key
-        # More behind than it could take: continue from there. Otherwise the rest would wait for the
-        # next look back.
+        # More behind than it could take: continue from there, or the rest waits for the next look
+        # back.
         self.key = last if behind else max(self.key, last)
         return behind
 
     def look_back(self, to: datetime) -> None:
-        """Go back to `to`: something became claimable behind."""
+        """Go back to `to`, where jobs became claimable."""
         self.key = min(self.key, (to, 0))
 
     def look_back_for_ended(self, since: float, now: float) -> None:
-        """Look back soon to `since`: a transaction that was under way from then on has ended."""
+        """Look back soon to `since`, from when on a transaction was open that has ended."""
         if now - self.ended_from > ENDED_DEPTH_S:
             self.ended_from = math.inf
         if now - since <= ENDED_DEPTH_S:
@@ -154,22 +149,18 @@ class Frontier:
 
 
 class UnderWay:
-    """The transactions that were under way at the last claim, and since when at the longest.
-
-    A job that such a transaction inserts becomes visible when it commits, behind the frontier.
-    """
+    """The transactions that were open at the last claim, and how long at most. A job that such a
+    transaction inserts becomes visible at its commit, behind the frontier."""
 
     def __init__(self) -> None:
         self._since: dict[str, float] = {}
-        """By transaction: the claim before the first one that saw it, in monotonic seconds."""
+        """By transaction: the claim before the first that saw it, in monotonic seconds."""
         self._claimed_at = -math.inf
 
     def learn(self, snapshot: str, at: float) -> float | None:
-        """Note which transactions a claim saw at `at`.
-
-        Return since when one may have been under way that has ended since the claim before; None:
-        none has ended, but for those that were under way for longer than ENDED_DEPTH_S.
-        """
+        """Note which transactions a claim saw at `at`. Return the earliest possible start of a
+        transaction that has ended since the claim before, within ENDED_DEPTH_S; None: none has
+        ended."""
         seen = snapshot.rpartition(":")[2]
         numbers = [number for number in seen.split(",") if number]
         before, self._claimed_at = self._claimed_at, at
@@ -187,11 +178,11 @@ class GroupRequest:
 
     group: SlotGroup
     queues: tuple[str, ...]
-    """In the order in which they are searched, first for urgent jobs, then for ordinary ones."""
+    """In search order, first for urgent jobs, then for ordinary ones."""
     jobs: int
-    """How many jobs they may give."""
+    """How many jobs these queues may give."""
     ordinary: int
-    """How many of these may be ordinary; 0: only urgent ones are searched for."""
+    """How many of the jobs may be ordinary; 0: it searches for urgent jobs only."""
 
 
 @dataclass(slots=True)
@@ -204,7 +195,6 @@ class ClaimRequest:
 
     @property
     def limit(self) -> int:
-        """How many jobs it may give."""
         return sum(group.jobs for group in self.groups)
 
     @property
@@ -217,11 +207,9 @@ class ClaimRequest:
         return not any(group.ordinary for group in self.groups)
 
     def covers_all(self, groups: Sequence[SlotGroup]) -> bool:
-        """Whether it searches for all jobs of all of these groups."""
         return len(self.groups) == len(groups) and all(group.ordinary for group in self.groups)
 
     def covers_everything(self, queues: Iterable[str]) -> bool:
-        """Whether it searches all of these queues from the very beginning."""
         return (
             set(self.queues) == set(queues)
             and all(group.ordinary for group in self.groups)
@@ -229,7 +217,7 @@ class ClaimRequest:
         )
 
     def sort(self, seen: Sequence[Job | RefusedClaim | HeldUp]) -> list[GroupAnswer]:
-        """Return what a claim found for each group; what it saw is in the order of the starts."""
+        """Return what a claim found for each group; `seen` is in the order of the starts."""
         by_queue: dict[str, Sequence[Job | RefusedClaim | HeldUp]] = {
             queue: [one for one in seen if one.queue == queue]
             for queue in {one.queue for one in seen}
@@ -257,11 +245,10 @@ class GroupAnswer:
     ordinary: Found
     urgent_count: int
     ordinary_count: int
-    """How many jobs the claim reached of each, with those that are held up."""
+    """How many jobs the claim reached of each kind, with held-up jobs."""
 
     @property
     def may_leave_urgent(self) -> bool:
-        """Whether more urgent jobs may be due than it could take."""
         return self.urgent_count >= self.asked.jobs
 
     @property
@@ -287,24 +274,21 @@ class Frontiers:
     def __init__(self, queues: Iterable[str]) -> None:
         self._by_queue: dict[str, dict[int, Frontier]] = {queue: {} for queue in queues}
         self._asked_since = dict.fromkeys(self._by_queue, BEGINNING[0])
-        """By queue: the newest request to look back, of any worker, that was read."""
+        """By queue: the newest request of any worker to look back that was read."""
         self._under_way = UnderWay()
 
     @property
     def queues(self) -> list[str]:
-        """The queues that this worker serves."""
         return list(self._by_queue)
 
     def add(self, queue: str, priority: int) -> None:
-        """Search a priority of a queue from now on, if the worker serves it."""
         if queue in self._by_queue:
             self._by_queue[queue].setdefault(priority, Frontier())
 
     # What to ask
 
     def make_request(self, groups: Iterable[SlotGroup], first: int, now: float) -> ClaimRequest:
-        """Return a claim of as many jobs as the groups want; each of a group's queues, in turn, is
-        `first`."""
+        """Return a claim of as many jobs as the groups want. `first` turns each group's queues."""
         request = ClaimRequest()
         for group in groups:
             group.measure(now)
@@ -367,12 +351,8 @@ class Frontiers:
         took_s: float,
         workers: int,
     ) -> dict[str, datetime]:
-        """Move the frontiers by what a claim returned.
-
-        Returns:
-            For each queue in which a look back found more than it could take, from where on all
-            workers should look back.
-        """
+        """Move the frontiers by what a claim returned. Return, for each queue in which a look back
+        found more than it could take, from where all workers should look back."""
         for queue, priority in claimed.news.priorities:
             self.add(queue, priority)
         behind: dict[str, datetime] = {}
@@ -390,7 +370,7 @@ class Frontiers:
         return behind
 
     def find_ended_due_at(self, request: ClaimRequest, claimed: Claimed, now: float) -> float:
-        """Return when a claim like this may look back after a transaction that has ended."""
+        """Return when a claim like this may look back after an ended transaction."""
         searched = [
             self._by_queue[queue][priority]
             for queue, priority in request.depths_s
@@ -400,7 +380,6 @@ class Frontiers:
         return min((one.ended_due_at for one in ended), default=math.inf)
 
     def search_everything(self) -> None:
-        """Let the next claim search everything, whatever it costs."""
         for frontiers in self._by_queue.values():
             for frontier in frontiers.values():
                 frontier.search_everything()
@@ -422,9 +401,9 @@ class Frontiers:
             )
             for (is_ordinary, found, is_cut), queue in product(parts, answer.asked.queues):
                 if queue in claimed.paused:
-                    continue  # due jobs were left out: its frontiers wait where they are
+                    continue  # due jobs were left out: the frontiers stay
                 if is_cut and not found[queue]:
-                    continue  # the limit was reached before it came to this queue
+                    continue  # the limit was reached before this queue
                 frontiers = {
                     priority: frontier
                     for priority, frontier in self._by_queue[queue].items()
@@ -450,10 +429,10 @@ class _Scan:
     took_s: float
     workers: int
     is_cut: bool
-    """Whether it may have left due jobs behind."""
+    """Whether it may have left due jobs."""
 
     def advance(self, queue: str, frontiers: dict[int, Frontier]) -> datetime | None:
-        """Move the frontiers; return from where on others should look back."""
+        """Move the frontiers; return from where others should look back."""
         lowest = min([job.priority for job in self.jobs], default=101)
         # In start order, so the last of each priority is its greatest.
         last = {job.priority: (job.run_at, job.id) for job in self.jobs}

@@ -1,7 +1,4 @@
-"""Liveness and readiness of a worker.
-
-Both are read from another thread, because a blocked loop is what they report.
-"""
+"""Liveness and readiness of a worker, read from another thread: they report a blocked loop."""
 
 from __future__ import annotations
 
@@ -12,11 +9,9 @@ from rota.worker.lease_keeper import HEARTBEAT_S
 from rota.worker.loop_watch import LoopWatch
 
 WEDGED_S = 10.0
-"""A worker whose loop has not turned for this long fails its liveness check. A shorter block is
-logged, and harms no lease."""
+"""A worker whose loop has not turned for this long is not live. A shorter block harms no lease."""
 SILENT_S = 3 * HEARTBEAT_S
-"""A worker sends the database a statement at least every `HEARTBEAT_S`. Without an answer for this
-long, the statement hangs."""
+"""Without an answer for this long a statement hangs: each `HEARTBEAT_S` the worker sends one."""
 
 
 class Health:
@@ -28,18 +23,16 @@ class Health:
     def __init__(self, pause_gate: PauseGate, clock: Clock) -> None:
         self.is_stopping = False
         self.passes = 0
-        """Good passes of upkeep: the database answered all parts of the worker."""
+        """Good passes of maintenance, in which the database answered all parts of the worker."""
         self._pause_gate = pause_gate
         self._clock = clock
         self._answered_at = clock.monotonic()
         self._watch: LoopWatch | None = None
         self._asking: tuple[Service, ...] = ()
         self.services: tuple[Service, ...] = ()
-        """All of the worker's loop."""
 
     def begin(self, watch: LoopWatch, *asking: Service) -> None:
-        """Take the parts of a worker that begins; `asking` are those whose statements the worker
-        cannot do without."""
+        """Take the parts of a worker. It cannot do without the statements of `asking`."""
         self.note_answer()
         self._watch, self._asking = watch, asking
 
@@ -50,7 +43,7 @@ class Health:
         self.passes += 1
 
     def find_refusals(self) -> str | None:
-        """Return which parts the database refuses now, and why; None: no part. From any thread."""
+        """Return the parts that the database refuses now, and why; None: no part. Any thread."""
         parts: dict[str, list[str]] = {}
         for one in self.services:
             if (refusal := one.refusal) is not None:
@@ -66,10 +59,7 @@ class Health:
         return f"the event loop has been blocked for {blocked_s:.0f} s"
 
     def readiness(self) -> str | None:
-        """Return why the worker takes no jobs now.
-
-        The database's own error is for the log, not for every client of the port.
-        """
+        """Return why the worker takes no jobs now. The database's own error is only for the log."""
         if self.is_stopping:
             return "stopping"
         if not self._asking:

@@ -1,8 +1,5 @@
-"""The one call of a handler, within what the application put around its attempts.
-
-The first around is the outermost. All are entered where the handler runs: in its thread, its task
-or its process.
-"""
+"""The one call of a handler, within the arounds of the application. The first around is the
+outermost. All are entered where the handler runs: in its thread, task or process."""
 
 from __future__ import annotations
 
@@ -20,24 +17,19 @@ from rota.model.scrub import Hidden
 
 class HandlerRun(Protocol):
     """What a handler is called for: an attempt, a call of many, or a job in a process of its own.
-
-    All methods are called where the handler runs.
-    """
+    All methods are called where the handler runs."""
 
     @property
-    def hidden(self) -> Hidden | None:
-        """What is masked in the handler's texts."""
+    def hidden(self) -> Hidden | None: ...
 
     def open_context(self) -> Context: ...
 
     def take_first_step(self, now: float) -> End | None:
         """Note that the handler begins; or return why it may not."""
 
-    def read_return(self, result: Any) -> End:
-        """Return the outcome of a handler that returned."""
+    def read_return(self, result: Any) -> End: ...
 
-    def read_error(self, error: BaseException) -> End:
-        """Return the outcome of a handler that raised."""
+    def read_error(self, error: BaseException) -> End: ...
 
 
 R = TypeVar("R", bound=HandlerRun)
@@ -76,7 +68,7 @@ async def ainvoke(
 ) -> None:
     """As `invoke`, for an async handler."""
     enter(run)
-    # A blocked loop may have kept it waiting; its time begins now.
+    # A blocked loop may have kept it waiting: its time begins now.
     end = run.take_first_step(now())
     if end is None:
         try:
@@ -100,7 +92,7 @@ def _read_error(run: HandlerRun, error: BaseException) -> End:
 
 
 def _call_within(run: HandlerRun, call: Callable[[], Any], arounds: Sequence[Around]) -> End:
-    """Call a plain handler and read what it returned, before any context manager is left."""
+    """Call a plain handler; read what it returned before any context manager is left."""
     context = run.open_context()
     with ExitStack() as stack:
         for around in arounds:
@@ -115,8 +107,7 @@ def _call_within(run: HandlerRun, call: Callable[[], Any], arounds: Sequence[Aro
 async def _acall_within(
     run: HandlerRun, call: Callable[[], Awaitable[Any]], arounds: Sequence[Around]
 ) -> End:
-    """As `_call_within`, for an async handler. Of a context manager that is both, the async half
-    counts."""
+    """As `_call_within`, for an async handler. A context manager's async half is preferred."""
     context = run.open_context()
     async with AsyncExitStack() as stack:
         for around in arounds:
@@ -133,8 +124,7 @@ async def _acall_within(
 
 
 class _EndCopies:
-    """Ends a copy of this process that the handler forks and that leaves the handler: it would be a
-    second worker, on the connections of the first."""
+    """Ends a fork that leaves the handler: it would be a second worker on the same connections."""
 
     __slots__ = ("_pid",)
 

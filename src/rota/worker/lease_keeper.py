@@ -1,5 +1,4 @@
-"""Renews the leases of running jobs and writes the worker's heartbeat, in a thread of its own: a
-handler that blocks the worker's loop loses no lease."""
+"""Renews leases and writes heartbeats in its own thread: a blocked worker loop loses no lease."""
 
 from __future__ import annotations
 
@@ -22,17 +21,16 @@ from rota.worker.finisher import Finisher
 from rota.worker.spec import WorkerSpec
 
 RENEWALS_A_LEASE = 3
-"""A lease is renewed when a third of it has passed: two renewals may fail before it is lost."""
+"""Renewals in the time of a lease: two renewals may fail before the lease is lost."""
 ANSWER_S = (1.0, 10.0)
-"""The shortest and the longest limit of a renewal; in between a quarter of the shortest lease. A
-connection that does not answer is replaced while there is lease left for another try."""
+"""The shortest and the longest limit of a renewal; in between a quarter of the shortest lease. It
+leaves time for another try on a new connection."""
 HEARTBEAT_S = 15.0
 """Seconds between two heartbeats of a worker."""
 PROGRESS_S = 1.0
 """Seconds between two writes of progress, for all jobs together."""
 CANCELS_S = 0.25
-"""Seconds between two checks for cancelled jobs after wake-ups: a thousand cancelled jobs send a
-thousand wake-ups."""
+"""Seconds between two checks for cancelled jobs: each cancelled job may send a wake-up."""
 
 
 class HearsAnswers(Protocol):
@@ -49,11 +47,8 @@ class SharesWork(Protocol):
 
 
 class LeaseKeeper(Service):
-    """One statement renews all leases that are due for it, and learns which jobs are cancelled;
-    another writes progress.
-
-    It runs on a loop and thread of its own, and calls the other parts on the worker's loop.
-    """
+    """One statement renews all due leases and reads which jobs are cancelled; another writes
+    progress. It runs on its own loop and thread, and calls the other parts on the worker's loop."""
 
     name = "lease keeper"
 
@@ -69,8 +64,7 @@ class LeaseKeeper(Service):
         sharing: SharesWork,
         health: HearsAnswers,
     ) -> None:
-        """Make one on the worker's loop; `loop` is its own. `sharing` learns how many workers there
-        are."""
+        """Make one on the worker's loop; `loop` is its own. `sharing` gets the count of workers."""
         super().__init__(bus, clock)
         self._link = link
         self._loop = loop
@@ -83,16 +77,15 @@ class LeaseKeeper(Service):
         self._description = spec.describe()
         self._shortest_s = spec.shortest_lease_s
         self._heartbeat_at = 0.0
-        # The reaper waits half a lease after the server's start. A worker that comes back after an
-        # outage must have renewed its leases before that.
+        # The reaper waits half a lease after the server's start: leases must be renewed before
+        # that.
         most_s = self._shortest_s / (4 * RENEWALS_A_LEASE)
         self.back_off.most_s = min(self.back_off.most_s, most_s)
         self._cancel_checks = 0
         """How many of the next renewals are for all jobs, due or not."""
         self._check_at = 0.0
         self._reported: dict[Context, None] = {}
-        """Contexts with a progress report that is not written yet, in the order of their reports.
-        Handlers' threads add."""
+        """Contexts with an unwritten progress report, in order. Handlers' threads add."""
         self._progress_at = 0.0
 
     def check_cancels(self) -> None:
@@ -107,7 +100,7 @@ class LeaseKeeper(Service):
             self._call(self.wake)
 
     def _check_cancels_soon(self) -> None:
-        # The second check sees a job whose claim was not answered yet at the first.
+        # The second check sees a job whose claim was unanswered at the first.
         self._cancel_checks = 2
         self.wake()
 
@@ -117,7 +110,6 @@ class LeaseKeeper(Service):
             self._loop.call_soon_threadsafe(call)
 
     async def tick(self) -> float | None:
-        """Renew the due leases, write progress, and write a heartbeat when it is due."""
         now = self.clock.monotonic()
         await self._renew(now)
         if self._reported and now >= self._progress_at:
@@ -150,8 +142,7 @@ class LeaseKeeper(Service):
         self._health.note_answer()
 
     async def _renew(self, now: float) -> None:
-        """Renew the leases that are due; at a check for cancels those of all jobs, because a job
-        that still waits for its slot can be cancelled too."""
+        """Renew due leases; at a check for cancels all, also of jobs that wait for a slot."""
         checks_all = self._cancel_checks > 0 and now >= self._check_at
         if checks_all:
             self._cancel_checks -= 1

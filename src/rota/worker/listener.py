@@ -1,4 +1,4 @@
-"""Receives notifications. They are a hint only: without them, polling picks every job up."""
+"""Receives notifications. They are only a hint: without them, polling finds every job."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rota.store.link import StoreLink
 from rota.store.listen import notifications
 
 NOTIFY_S = 45.0
-"""How long producers are asked to wake a waiting worker; each probe asks again."""
+"""Seconds for which producers are asked to wake a waiting worker; each probe asks again."""
 WAKE_UPS_A_SECOND_MAX = 250
-"""With more of them a second, of all workers, each costs more than it saves."""
+"""Most wake-ups a second, of all workers: with more, each costs more than it saves."""
 
 
 class Wakes(Protocol):
-    """Claims what a producer has told of: the claimer."""
+    """Claims jobs of which a producer has told: the claimer."""
 
     workers: int
 
@@ -32,14 +32,11 @@ class Wakes(Protocol):
 
 
 class ChecksCancels(Protocol):
-    """Asks which jobs were cancelled: the lease keeper."""
-
     def check_cancels(self) -> None: ...
 
 
 class Listener(Service):
-    """Tells the claimer of wake-ups for a queue and of the polls of other workers; and the lease
-    keeper that a job of this worker was cancelled."""
+    """Tells the claimer of wake-ups and workers' polls, and the lease keeper of cancelled jobs."""
 
     name = "listener"
 
@@ -91,7 +88,7 @@ class Listener(Service):
         return 1.0
 
     def _probe(self) -> Operation[None]:
-        """Ask for wake-ups again, over the connection that brings them; a busy worker for none."""
+        """Ask for wake-ups again, over the connection that brings them; a busy worker, for none."""
         queues = self._claimer.list_awaited()
         are_told = yield from ops.request_notify(self._peer, queues, NOTIFY_S)
         self._asks = are_told and len(queues) == len(self._queues)

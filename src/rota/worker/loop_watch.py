@@ -16,15 +16,12 @@ from rota.runtime.service import Service
 from rota.worker.attempt import Attempt
 
 BLOCKED_S = 1.0
-"""A loop that has not turned for this long is blocked: wake-ups, other handlers and their
-timeouts have waited for as long."""
+"""Seconds after which a loop that has not turned is blocked: wake-ups and other handlers wait."""
 CHECK_S = 0.25
-"""Seconds between checks of the loop."""
 
 
 class LoopWatch(Service):
-    """Pings the worker's loop from the lease keeper's thread. Made on the worker's loop, run on the
-    other."""
+    """Pings the worker's loop from the lease keeper's thread. Made on the worker's loop."""
 
     name = "loop watch"
 
@@ -34,7 +31,7 @@ class LoopWatch(Service):
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._before = weakref.WeakSet(asyncio.all_tasks())
-        """Tasks of the application, and the worker's own: no handler began them."""
+        """Tasks of the application and of the worker, which no handler began."""
         self._pinged_at: float | None = None
         self._reported: LoopBlocked | None = None
         """The event of the current block; None: the loop is not blocked."""
@@ -46,7 +43,7 @@ class LoopWatch(Service):
         return 0.0 if pinged_at is None else self.clock.monotonic() - pinged_at
 
     async def tick(self) -> float | None:
-        """Ping, or check how long the last ping has been waiting."""
+        """Ping, or check how long the last ping has waited."""
         if self._pinged_at is None:
             self._pinged_at = self.clock.monotonic()
             self._loop.call_soon_threadsafe(self._note_turn)
@@ -56,7 +53,7 @@ class LoopWatch(Service):
         return CHECK_S
 
     def _note_turn(self) -> None:
-        """Runs on the worker's loop."""
+        """Note on the worker's loop that it turns."""
         blocked_s, self._pinged_at = self.blocked_s, None
         reported, self._reported = self._reported, None
         if reported is not None:
@@ -71,8 +68,7 @@ class LoopWatch(Service):
             )
 
     def _find_culprit(self) -> Attempt | None:
-        """Return the attempt whose handler blocks the loop: that of the running task, or of the
-        task that started it and whose context it inherits."""
+        """Return the attempt whose handler blocks the loop: itself, or a task that it started."""
         task = asyncio.current_task(self._loop)
         if task is None or task in self._before:
             return None
@@ -100,8 +96,7 @@ class LoopWatch(Service):
 
 
 def _find_place(frame: FrameType | None, attempt: Attempt | None) -> str:
-    """Return where the loop's thread is: the innermost line of the handler's own file, or without
-    one the innermost line."""
+    """Return where the loop's thread is: the innermost line of the handler's file, else of any."""
     if frame is None:
         return "an unknown place"
     func = None if attempt is None else inspect.unwrap(attempt.job_type.func)

@@ -1,7 +1,7 @@
 """Packs: attempts that share a slot, because one call of their handler takes them together.
 
-A pack stands in the buffer as one unit, and further attempts join it there. In its slot it waits
-until its runner has all of them, and then it is up to the runner, until the last one has left.
+A pack is one unit in the buffer, and attempts join it there. In its slot it waits until its runner
+has all attempts, and then belongs to the runner until the last attempt has left.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rota.worker.slots import Unit
 _make_key = attrgetter("job_type", "job.queue", "job.group_key", "job.priority", "is_suspect")
 
 EXPIRY_MARGIN_S = 0.25
-"""How long before it expires, or comes too late for its start, a job waits for no more others."""
+"""Seconds before its expiry or latest start from which a job waits for no more others."""
 
 
 class Pack:
@@ -31,36 +31,34 @@ class Pack:
     )
 
     def __init__(self, first: Attempt) -> None:
-        """Make an empty one, whose first job this will be."""
+        """Make an empty pack that `first` will open."""
         chunk = first.job_type.chunk
         assert chunk is not None
         self.job = first.job
         self.attempts: list[Attempt] = []
-        """Those that were put into it, in order."""
+        """In the order of joining."""
         self.room = chunk.jobs_max
-        """How many more may join."""
+        """How many more attempts may join."""
         self.buffered_at = first.buffered_at
-        """Since when it waits for a slot. Until then it waits for more jobs: a suspect for none."""
+        """Since when it waits for a slot; before, for more jobs. A suspect waits for none."""
         if chunk.wait_s and not first.is_suspect:
-            # The leases of those that wait run on.
+            # The leases of waiting attempts run on.
             self.buffered_at += min(chunk.wait_s, first.lease_s / 2)
         self.seated: set[Attempt] = set()
-        """Those that have not left their slot."""
-        # The runner's
+        """Attempts that have not left their slot."""
+        # Written by the runner
         self.handed: set[Attempt] = set()
-        """Those that are to be called with the ones that still come."""
+        """Attempts that wait for others to be called with them."""
         self.calls: deque[Any] = deque()
-        """What is to be called after the call that runs."""
+        """Calls that follow the running call."""
         self.current: Any = None
-        """The call that runs."""
         self.uncalled: set[Attempt] = set()
-        """Those in the slot that were called with others, failed, and are not called again yet."""
+        """Attempts in the slot that were called with others, failed, and wait for a new call."""
         self.go_on: Callable[[Pack], None] | None = None
-        """Calls the handler if none of them is still to come."""
+        """Calls the handler if no attempt is still to come."""
 
     def join(self, attempts: Sequence[Attempt], now: float) -> None:
-        """Put attempts into it. It waits for more no longer than until one of these expires, or may
-        begin no more."""
+        """Put attempts into the pack, which waits for more until the first of them must begin."""
         self.attempts += attempts
         self.room -= len(attempts)
         for attempt in attempts:
@@ -71,14 +69,13 @@ class Pack:
 
 
 class Packer:
-    """Puts claimed attempts into packs: the open one of each type, queue, lane and priority."""
+    """Puts attempts into packs: the open pack of each type, queue, lane and priority."""
 
     def __init__(self) -> None:
         self._open: dict[Hashable, Pack] = {}
 
     def gather(self, attempts: Sequence[Attempt], now: float) -> tuple[list[Unit], list[Pack]]:
-        """Return what waits for a slot now, and the packs that begin to wait for more jobs. What
-        joins an open pack is not among them."""
+        """Return units that wait for a slot now, and packs that begin to wait for more jobs."""
         alone: list[Unit] = []
         made: list[Pack] = []
         alike: dict[Hashable, list[Attempt]] = {}
@@ -101,7 +98,7 @@ class Packer:
         return alone + [pack for pack in made if pack.buffered_at <= now], early
 
     def unpack(self, units: Sequence[Unit]) -> list[Attempt]:
-        """Return the attempts of what leaves the buffer: from now on no other joins them."""
+        """Return the attempts of units that leave the buffer. No other attempt joins them then."""
         attempts: list[Attempt] = []
         for unit in units:
             attempts += list_attempts(unit)
@@ -113,7 +110,7 @@ class Packer:
         return attempts
 
     def leave(self, attempts: Iterable[Attempt]) -> list[Unit]:
-        """Note that attempts need their slots no more; return what leaves a slot empty."""
+        """Note that attempts no longer need their slots; return units that leave a slot empty."""
         units = []
         for attempt in attempts:
             unit = find_unit(attempt)
@@ -130,7 +127,7 @@ class Packer:
 
 
 def count_slots(attempts: Sequence[Attempt]) -> float:
-    """Return how many slots these need, if each is as full as it can be."""
+    """Return how many slots the attempts need, if each slot is as full as it can be."""
     counts = Counter([(one.job_type, one.job.group_key is not None) for one in attempts])
     return sum(
         count / _count_places(job_type, has_lane=has_lane)
@@ -139,12 +136,11 @@ def count_slots(attempts: Sequence[Attempt]) -> float:
 
 
 def list_units(attempts: Sequence[Attempt]) -> list[Unit]:
-    """Return what has a slot if these have one: they, or their packs."""
+    """Return the units that have the slots of these attempts: attempts or packs."""
     return list(dict.fromkeys(map(find_unit, attempts)))
 
 
 def find_unit(attempt: Attempt) -> Unit:
-    """Return what has the slot of an attempt."""
     return attempt if attempt.pack is None else attempt.pack  # type: ignore[return-value]
 
 
@@ -153,8 +149,8 @@ def list_attempts(unit: Unit) -> Sequence[Attempt]:
 
 
 def _is_called_alone(attempt: Attempt) -> bool:
-    """Whether a call takes this job alone. So is the last attempt of a job that has several: no job
-    dies of another one's error. How many suspects are called together is said by their turn."""
+    """Whether a call takes this job alone. So it is for the last of several attempts: no job dies
+    of another's error. How many suspects are called together is said by their turn."""
     if attempt.job_type.chunk is None:
         return True
     return attempt.max_attempts > 1 and attempt.job.attempts >= attempt.max_attempts

@@ -1,4 +1,4 @@
-"""The parts of one worker, by name: for who starts and stops them."""
+"""The parts of one worker, by name, for their start and stop."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from rota.worker.lease_keeper import LeaseKeeper
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """All of them live on the worker's loop, but the lease keeper, which has a loop and a thread of
-    its own: it calls the others with `loop.call_soon_threadsafe`."""
+    """All parts live on the worker's loop. Only the lease keeper has its own loop and thread: it
+    calls the others with `loop.call_soon_threadsafe`."""
 
     finisher: Finisher
     executor: Executor

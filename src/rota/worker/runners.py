@@ -29,15 +29,13 @@ from rota.worker.invoke import HandlerRun, ainvoke, invoke
 logger = logging.getLogger("rota")
 
 ASYNC_STOP_S = 1.0
-"""How long an async handler may take to stop. A thread's attempt ends at once, because the handler
-may never ask whether it should stop."""
+"""How long an async handler may take to stop. A thread's attempt ends at once."""
 KILL_S = 10.0
-"""The same for a handler in a process of its own: it is killed if it does not stop. The kill frees
-the slot, and may take a while on a busy machine."""
+"""The same for a handler in its own process, which is killed otherwise. A kill may take a while."""
 
 
 class HearsEnds(Protocol):
-    """Takes the outcomes of handlers that ended, in the loop: the executor."""
+    """Takes the outcomes of ended handlers, in the loop: the executor."""
 
     def handle_end(self, attempt: Attempt, end: End) -> None: ...
 
@@ -49,11 +47,9 @@ class Runnable(HandlerRun, Protocol):
     began_at: float | None
 
     @property
-    def name(self) -> str:
-        """Names its task."""
+    def name(self) -> str: ...
 
-    def hand_back_unstarted(self, what: str, error: Exception, now: float) -> End:
-        """Return the outcome if the machine cannot start a thread for it."""
+    def hand_back_unstarted(self, what: str, error: Exception, now: float) -> End: ...
 
 
 R = TypeVar("R", bound=Runnable)
@@ -67,8 +63,8 @@ class Runner(Protocol):
         """How long an attempt may last after its handler was asked to stop."""
 
     def begin(self, attempts: Sequence[Attempt]) -> None:
-        """Call the handler for attempts of one type, and return at once. Each is told of when its
-        handler has ended, or if its payload cannot be read."""
+        """Call the handler for attempts of one type, and return at once. The runner tells of each
+        attempt when its handler has ended, or if its payload cannot be read."""
 
     def stop(self, attempt: Any) -> None:
         """Interrupt a handler that was asked to stop, if that is possible."""
@@ -80,16 +76,12 @@ class Runner(Protocol):
 class RunsInProcess(Protocol):
     """Runs a handler in a process of its own."""
 
-    async def attempt(self, attempt: Attempt, arguments: dict[str, Any]) -> End:
-        """Return how it ended."""
+    async def attempt(self, attempt: Attempt, arguments: dict[str, Any]) -> End: ...
 
-    def close(self) -> None:
-        """Kill every process."""
+    def close(self) -> None: ...
 
 
 class Runners(dict["Declaration", Runner]):
-    """The runners of one worker, by job type. Made on its loop."""
-
     def __init__(
         self,
         worker: str,
@@ -132,7 +124,6 @@ class Reader:
         self._warned: set[Declaration] = set()
 
     def read(self, attempts: Sequence[Attempt]) -> Iterable[tuple[Attempt, dict[str, Any]]]:
-        """Return attempts of one type with the arguments of their handlers."""
         job_type = attempts[0].job_type
         found = job_type.read_many([attempt.job for attempt in attempts])
         if found is not None:
@@ -151,8 +142,7 @@ class Reader:
         return able
 
     def tell_unknown(self, job_type: Declaration, fields: frozenset[str]) -> None:
-        """Log once that fields of a type's payloads are ignored, if any are. Their names are
-        content of the payload."""
+        """Log once that fields of a type's payloads are ignored: how many, as names are content."""
         if fields and job_type not in self._warned:
             self._warned.add(job_type)
             count, takes = plural(len(fields), "field"), list_names(job_type.codec.parameters)
@@ -170,11 +160,11 @@ class LoopRunner:
         self._arounds = arounds
         self._now = clock.monotonic
         self._loop = loop = asyncio.get_running_loop()
-        # Every handler starts from the worker's own context variables, not from those of the
-        # handler that has just ended.
+        # Every handler starts from the worker's context variables, not from those of an ended
+        # handler.
         self._context = contextvars.copy_context()
         self._make_task: Callable[..., asyncio.Task[None]] | None = None
-        """Makes a task; None: the factory does that the application has set."""
+        """Makes a task; None: the application has set a task factory, which makes it."""
         if loop.get_task_factory() is None:
             self._make_task = partial(asyncio.Task, loop=loop)
             if sys.version_info >= (3, 12):
@@ -264,7 +254,7 @@ class ThreadRunner:
 
 
 class ProcessRunner:
-    """Handlers in processes of their own. The pool stops them on request of their context."""
+    """Handlers in processes of their own. The pool stops them when their context asks."""
 
     stop_s = KILL_S
 
@@ -288,7 +278,7 @@ class ProcessRunner:
 
 
 class Threads:
-    """Daemon threads, as many as calls run at once; idle ones are used again.
+    """Daemon threads, as many as calls run at once; idle threads are used again.
 
     The standard pool's threads keep a process alive until they end. A handler that hangs must not.
     """
@@ -314,7 +304,7 @@ class Threads:
         self._work.put(call)
 
     def close(self) -> None:
-        """Let idle threads end; one that still runs ends when its call returns."""
+        """Let idle threads end; a busy thread ends when its call returns."""
         for _ in range(self._count):
             self._work.put(None)
 

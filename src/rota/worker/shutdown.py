@@ -1,5 +1,5 @@
 """How a worker stops: it claims nothing more, finishes running jobs, hands back the rest and
-records everything, in bounded time even if the database does not answer."""
+records everything, in bounded time even without an answer of the database."""
 
 from __future__ import annotations
 
@@ -19,24 +19,18 @@ from rota.worker.spec import WorkerSpec
 Running = tuple[Service, asyncio.Task[None]]
 
 RECORD_S = 10.0
-"""How long a worker waits for the database once nothing runs any more: for its last claim, the
-outcomes of its jobs, its deregistration. Jobs whose outcome it cannot write run again after their
-lease."""
+"""How long a worker waits for the database once nothing runs: for its last claim, its outcomes, its
+deregistration. Jobs with unwritten outcomes run again after their leases."""
 LEAVE_S = 2.0
-"""How long each of those steps may take even if that time is over. So if nothing answers any more,
-the shutdown takes less than 20 s longer than the grace period, as the docs tell service
-managers."""
+"""How long each of these steps may take once that time is over. So without answers the shutdown
+takes at most 20 s longer than the grace period, as the docs tell service managers."""
 RETENTION_S = 0.5
-"""How long a drain that is done waits for its pass of retention. Without workers that keep running,
-there is no other pass; and no drain waits for a reader of history."""
+"""How long a done drain waits for its pass of retention, which may wait for a reader of history."""
 
 
 class Shutdown:
-    """The stop request of one worker, and the steps of its shutdown."""
-
     def __init__(self, spec: WorkerSpec, clock: Clock) -> None:
         self.asked = asyncio.Event()
-        """Set when the worker is to stop."""
         self.asked_now = asyncio.Event()
         """Set when the grace period is over at once."""
         self.failure: RotaError | None = None
@@ -62,10 +56,7 @@ class Shutdown:
 
     async def finish(self, parts: Parts, running: list[Running], grace_s: float) -> None:
         """Claim nothing more, give running jobs the grace period, write all outcomes, and end the
-        running services.
-
-        Raises the error of a service that failed on the way.
-        """
+        services. Raises the error of a service that failed."""
         parts.claimer.stop()
         await parts.executor.finish_running(grace_s, self.asked_now)
         self._until = self._clock.monotonic() + RECORD_S
@@ -87,8 +78,8 @@ class Shutdown:
         await _wait_for_end([task for _, task in apart], LEAVE_S)
 
     async def deregister(self, parts: Parts, link: StoreLink) -> datetime | None:
-        """Record that the worker has ended. In a drain, return when the oldest job that is still
-        due was due. A failure becomes the claimer's."""
+        """Record that the worker has ended. In a drain, return when the oldest due job was due. A
+        failure becomes the claimer's."""
         stopping = asyncio.create_task(self._deregister(parts, link))
         try:
             await asyncio.wait([stopping], timeout=self._left_s)
@@ -111,8 +102,7 @@ class Shutdown:
         return max(LEAVE_S, self._until - self._clock.monotonic())
 
     async def _wait_for_the_last_claim(self, claiming: asyncio.Task[None]) -> None:
-        """Wait for the last claim, because its jobs must be handed back. If the worker stops now,
-        they return with their leases."""
+        """Wait for the last claim, whose jobs must be handed back; not if the worker stops now."""
         asked_now = asyncio.create_task(self.asked_now.wait())
         first = asyncio.FIRST_COMPLETED
         try:
@@ -127,8 +117,7 @@ class Shutdown:
                 timeout_s = RETENTION_S if self._spec.config.drain else 0
                 await asyncio.wait([task], timeout=timeout_s)
                 task.cancel()  # a later pass finishes it
-            # The listener waits in the driver for the next notification, the others for a database
-            # that does not answer.
+            # The listener waits in the driver, the others for a database that does not answer.
             is_stuck = service is parts.finisher and not parts.finisher.is_empty
             if is_stuck or isinstance(service, Listener):
                 task.cancel()
@@ -138,7 +127,7 @@ class Shutdown:
         try:
             return await self._stop_and_ask(parts, link)
         except DatabaseUnavailable:
-            # Its connection may have broken long ago; this opens a new one.
+            # The connection may have broken long ago; this opens a new one.
             return await self._stop_and_ask(parts, link)
 
     async def _stop_and_ask(self, parts: Parts, link: StoreLink) -> datetime | None:
@@ -148,7 +137,7 @@ class Shutdown:
 
 
 async def _wait_for_end(tasks: list[asyncio.Task[None]], within_s: float) -> None:
-    """Wait for their end, and cancel the late ones. Raises the error of a service that failed."""
+    """Wait for tasks, and cancel late tasks. Raises the error of a service that failed."""
     if not tasks:
         return
     ended, late = await asyncio.wait(tasks, timeout=within_s)

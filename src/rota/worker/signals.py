@@ -1,4 +1,4 @@
-"""What stops a worker: signals, the parent of several worker processes, and a time limit."""
+"""What stops a worker: signals, the parent process, and a time limit."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ from rota.runtime.child_process import handled, is_hang_up_ignored
 from rota.worker.worker import Worker
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-"""The first one stops a worker, the second one stops it now."""
+"""The first signal stops a worker, the second stops it now."""
 
 
 @contextmanager
 def handle_signals(worker: Worker, *, signals: bool) -> Iterator[None]:
     """For a block on the worker's loop, let the first signal stop the worker and the second stop it
-    now. SIGHUP stops it too, but never now: both the kernel and the shell send one when a terminal
-    closes, and systemd one beside SIGTERM (`SendSIGHUP`). One that is ignored, as under `nohup`,
+    now. SIGHUP stops it too, but never now: the kernel and the shell both send SIGHUP when a
+    terminal closes, and systemd may send it beside SIGTERM. An ignored SIGHUP, as under `nohup`,
     stays ignored.
 
-    With several processes, only the parent can stop one now. A service manager that signals all
-    processes of a service, as systemd does, stops each twice: directly and through the parent.
-    Counted as a second signal, that would end the grace period.
+    With several processes, only the parent can stop a worker now. systemd signals all processes of
+    a service, so each hears of the stop twice: directly and through the parent.
     """
     loop = asyncio.get_running_loop()
     own = supervised.current

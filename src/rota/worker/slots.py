@@ -1,5 +1,5 @@
-"""Slots that some queues share, and the claimed jobs that wait for one. Only counts and queues: the
-executor starts jobs. A pack of jobs that share a slot counts as one.
+"""Slots that some queues share, and the claimed jobs that wait for a slot. Only counts and queues:
+the executor starts jobs. A pack of jobs that share a slot counts as one job.
 
 A job with a priority above 0 is *urgent*, any other is *ordinary*. Ordinary jobs leave some slots
 free, so that an urgent job never waits for slow ordinary ones to end.
@@ -14,32 +14,31 @@ from typing import Any, Protocol
 from rota.model.job import Job
 
 PREFETCH_S = 0.1
-"""Prefetch as many jobs as the worker finished in this time: enough to cover a claim's round trip,
-and no more, because no idle worker can take a job that lies in a buffer."""
+"""Prefetch as many jobs as ended in this time: enough for a claim's round trip, and no more,
+because no idle worker can take a job that lies in a buffer."""
 PREFETCH_BYTES = 16_000_000
-"""The most that the payloads of these jobs may have, about."""
+"""The most bytes of payloads of prefetched jobs, about."""
 PREFETCH_MAX = 10_000
 """Most jobs claimed ahead of free slots."""
 CLAIM_MAX = 1_000
-"""Most jobs of one claim, if there are no more slots. A claim is on its way as soon as so many are
-missing: the next one is answered before the buffer is empty."""
+"""Most jobs of one claim, or the slots if they are more. The next claim is sent when so many are
+missing: its answer comes before the buffer is empty."""
 ORDINARY_MAX = 0
 """The highest priority of an ordinary job."""
 URGENT_S = 0.5
-"""Seconds between two searches for urgent jobs alone, while ordinary jobs have all their slots. A
-search for any jobs is one for urgent jobs too."""
+"""Seconds between two searches for urgent jobs alone, while ordinary jobs have all their slots."""
 URGENT_LEAST_S = 0.05
 """The same when a wake-up ends the pause: it may have come for ordinary jobs."""
 
 
 class Unit(Protocol):
-    """What waits for a slot: an attempt, or a pack of them."""
+    """What waits for a slot: an attempt, or a pack of attempts."""
 
     @property
     def job(self) -> Job: ...
     @property
     def buffered_at(self) -> float:
-        """Since when it waits for a slot; one that is held: when it will begin to."""
+        """Since when it waits for a slot; if held, when it will begin to wait."""
 
 
 class SlotGroup:
@@ -51,31 +50,28 @@ class SlotGroup:
         self.queues = queues
         self.slots = slots
         self.ordinary_slots = slots - urgent_slots
-        """Slots that ordinary jobs may take."""
         self.running = 0
         """Jobs that have a slot."""
         self.waiting = 0
         """Jobs in the buffer."""
         self.coming = 0
-        """Jobs that are claimed, and not yet in the buffer: also those that are held, or wait until
-        their breakers are told."""
+        """Claimed jobs on their way to the buffer, also jobs that are held or wait for breakers."""
         self.held: list[Any] = []
         """What goes into the buffer later."""
         self.jobs_a_slot = 1.0
-        """How many of the jobs that were claimed last one slot can run at once."""
+        """How many of the last claimed jobs one slot can run at once."""
         self.ended = 0
         """Jobs that had a slot."""
-        # The urgent ones of each: nearly all jobs are ordinary, and counted once.
+        # The urgent jobs of each: nearly all jobs are ordinary, and counted once.
         self.urgent_running = self.urgent_waiting = self.urgent_coming = self.urgent_ended = 0
         self.target = slots
-        """How many jobs to have: one for each slot, and those claimed ahead."""
+        """How many jobs to have: one for each slot, and the jobs claimed ahead."""
         self.low = slots // 2
-        """With this many jobs or fewer, claim again."""
         self.ordinary_target = self.ordinary_slots
-        """As `target`, of ordinary jobs: how quickly urgent ones end says nothing of these."""
+        """As `target`, of ordinary jobs: the pace of urgent jobs says nothing of them."""
         self.ordinary_low = self.ordinary_slots // 2
         self.ahead_max = PREFETCH_MAX
-        """Most jobs to claim ahead, by the size of those that were claimed last."""
+        """Most jobs to claim ahead, by the size of the last claimed jobs."""
         self._buffer: dict[int, list[Any]] = {}
         self._oldest_at = inf
         """No job in the buffer has waited since before this time."""
@@ -89,16 +85,16 @@ class SlotGroup:
 
     @property
     def wanted(self) -> int:
-        """How many jobs to claim now, also if only urgent ones may be among them.
+        """How many jobs to claim now, also if only urgent jobs may be among them.
 
-        None while enough are here, so claims are few and full. But ordinary jobs in the buffer are
-        never enough: an urgent one would get a slot before them.
+        It is 0 while enough are here, so claims are few and full. But ordinary jobs in the buffer
+        are never enough: an urgent job would get a slot before them.
         """
         return max(self._wanted_of_all, self._urgent_room)
 
     @property
     def wanted_ordinary(self) -> int:
-        """How many ordinary jobs may be among those to claim now."""
+        """How many ordinary jobs may be among the jobs to claim now."""
         count = self._occupied - self._occupied_by_urgent
         if count > self.ordinary_low and count >= self.ordinary_slots:
             return 0
@@ -124,27 +120,24 @@ class SlotGroup:
 
     @property
     def _urgent_room(self) -> int:
-        """The slots that neither have a job nor will have one of the urgent jobs that wait."""
+        """The slots that have no job, and for which no urgent job waits."""
         return self.slots - self.running + self.urgent_running - self._occupied_by_urgent
 
     @property
     def _wanted_of_all(self) -> int:
-        """How many jobs to claim, as far as it does not matter which."""
+        """How many jobs to claim, as far as their kind does not matter."""
         count = self._occupied
         return self.target - count if count <= self.low or count < self.slots else 0
 
     def count_jobs(self, places: int) -> int:
-        """Return how many jobs to claim for so many places: a slot may run many at once."""
         return min(ceil(places * self.jobs_a_slot), max(self.slots, CLAIM_MAX))
 
     def note_claimed(self, jobs: int, slots: float, payload_bytes: int) -> None:
-        """Note what was claimed last: how many jobs, how many slots they need, how large they
-        are."""
+        """Note how many jobs were claimed last, how many slots they need, and their size."""
         self.jobs_a_slot = jobs / slots
         self.ahead_max = min(PREFETCH_MAX, jobs * PREFETCH_BYTES // max(1, payload_bytes))
 
     def measure(self, now: float) -> None:
-        """Adjust the targets to the rates at which jobs have ended."""
         took_s = now - self._rated_at
         ended = self.ended - self._rated_ended
         if took_s < (PREFETCH_S if ended <= self.slots else 0.001):
@@ -168,7 +161,6 @@ class SlotGroup:
         return now >= self.search_at
 
     def note_search(self, now: float, *, has_more: bool) -> None:
-        """Note that a claim searched for urgent jobs, and whether it may have left some."""
         self._searched_at = now
         self.search_at = 0.0 if has_more else now + URGENT_S
 
@@ -180,7 +172,6 @@ class SlotGroup:
 
     @property
     def startable(self) -> int:
-        """How many of the jobs in the buffer have a free slot."""
         count, free = self.waiting, self.slots - self.running
         ordinary = count - self.urgent_waiting
         room = self.ordinary_slots - self.running + self.urgent_running
@@ -200,28 +191,26 @@ class SlotGroup:
             self.search_at = 0.0  # more of its kind may be due
 
     def note_ended(self, units: Sequence[Unit]) -> None:
-        """Count jobs that ended, also those that never had a slot."""
+        """Count jobs that ended, also jobs that never had a slot."""
         self.ended += len(units)
         self.urgent_ended += _count_urgent(units)
 
     def note_coming(self, units: Sequence[Unit], change: int) -> None:
-        """Note that these are on their way to the buffer: 1; or not any more: −1."""
+        """Note that jobs are on their way to the buffer: 1; or no longer: −1."""
         self.coming += change * len(units)
         self.urgent_coming += change * _count_urgent(units)
 
     def hold(self, units: Sequence[Unit]) -> None:
-        """Put jobs into the buffer later."""
         self.held += units
         self.note_coming(units, 1)
 
     def release(self, now: float) -> None:
-        """Put the held jobs into the buffer whose time has come."""
         due = [one for one in self.held if one.buffered_at <= now]
         if due:
             self.push(self._take_held(due))
 
     def find_due_at(self) -> float:
-        """Return when the next held job goes into the buffer; one is held."""
+        """Return when the next held job goes into the buffer; there must be one."""
         return float(min([one.buffered_at for one in self.held]))
 
     def _take_held(self, units: list[Any]) -> list[Any]:
@@ -242,8 +231,7 @@ class SlotGroup:
         self.urgent_waiting += _count_urgent(units)
 
     def pop(self, most: int) -> list[Any]:
-        """Take the next jobs to start, no more than are startable: of the highest priority, the
-        first claimed."""
+        """Take the next startable jobs: of the highest priority, the first claimed."""
         batch: list[Any] = []
         while self._buffer and len(batch) < most:
             priority = max(self._buffer)
@@ -255,7 +243,6 @@ class SlotGroup:
         return batch
 
     def _take(self, priority: int, count: int) -> list[Any]:
-        """Take so many jobs of a priority out of the buffer."""
         jobs = self._buffer[priority]
         if count == len(jobs):
             del self._buffer[priority]
@@ -275,7 +262,7 @@ class SlotGroup:
         return stale
 
     def take(self, is_meant: Callable[[Any], bool]) -> list[Any]:
-        """Take those that are meant out of the buffer, and of those that are held."""
+        """Take the meant jobs out of the buffer, and out of the held jobs."""
         held = self._take_held([one for one in self.held if is_meant(one)])
         waiting = [one for jobs in self._buffer.values() for one in jobs]
         taken = [one for one in waiting if is_meant(one)]

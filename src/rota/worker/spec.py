@@ -31,8 +31,6 @@ def _make_name() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerSpec:
-    """The types, queues and settings of a worker, and its name."""
-
     types: Mapping[str, Declaration]
     """The job types by name, former names included."""
     release: str
@@ -43,7 +41,7 @@ class WorkerSpec:
     config: WorkerConfig
     lifespan: Lifespan | None = None
     lifespans: tuple[Lifespan, ...] = ()
-    """Those of its Jobs."""
+    """The lifespans of its Jobs."""
     arounds: tuple[Around, ...] = ()
     """What is around each attempt, the outermost first."""
     module: str | None = None
@@ -60,14 +58,13 @@ class WorkerSpec:
 
     @property
     def peer(self) -> str:
-        """Its kind, which is common to workers that can take each other's jobs; and its name."""
+        """Its kind, common to workers that can take each other's jobs; and its name."""
         facts = [self.release, self.claimed_types, self.list_queues()]
         kind = md5(msgspec.json.encode(facts), usedforsecurity=False).hexdigest()[:8]
         return f"{kind} {self.name}"
 
     def make_slot_groups(self, now: float) -> list[SlotGroup]:
-        """Return its slots: one group for each queue with slots of its own, and one that the other
-        queues share."""
+        """Return one group for each queue with its own slots, and one for the other queues."""
         return [
             SlotGroup(queues, slots, now, self.config.count_urgent_slots(slots))
             for queues, slots in self._group_queues().items()
@@ -75,8 +72,7 @@ class WorkerSpec:
 
     @cached_property
     def keyless(self) -> frozenset[str]:
-        """The types, by name, that this worker does not claim: they have secret arguments, and it
-        can open none."""
+        """The types, by name, that this worker does not claim: it can open no secret of theirs."""
         sealed = [name for name, one in self.types.items() if one.codec.secret]
         return frozenset(sealed if sealed and find_keys_problem() is not None else ())
 
@@ -107,7 +103,6 @@ class WorkerSpec:
         return min(self.find_lease_s(name) for name in self.types)
 
     def describe(self) -> dict[str, Any]:
-        """Return its facts for its row in `rota.worker`."""
         return {
             "name": self.name,
             "host": socket.gethostname(),
@@ -155,7 +150,7 @@ class WorkerSpec:
 
     def _slots_of_queues(self) -> dict[str, int | None]:
         if self.config.queues is not None:
-            # Those that share slots come last, where a person reads of how many.
+            # Queues that share slots come last, where a person reads of how many.
             return dict(sorted(self.config.queues.items(), key=lambda item: item[1] is None))
         used = {job_type.options.queue for job_type in self.types.values()}
         return dict.fromkeys(sorted({"default", *used}))

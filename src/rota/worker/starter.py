@@ -1,6 +1,6 @@
-"""Lets attempts begin in whose slots the database is asked first: what came of the jobs that they
-waited for; and their starts are recorded, of jobs of which no start may go unseen: jobs with one
-attempt only, that were lost before, or of types with `on_lost="dead"`."""
+"""Asks the database before attempts begin in their slots: it reads the results of the jobs that
+they waited for, and records the starts of jobs of which no start may go unseen: jobs with one
+attempt, jobs that were lost before, and jobs of types with `on_lost="dead"`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STARTS_MAX = 1_000
 RESULTS_MAX = 20
 """Most attempts whose results one statement reads: each may have waited for a thousand jobs."""
 LOCKED_S = 0.1
-"""The pause if another transaction has locked the row."""
+"""Seconds to pause if another transaction has locked the row."""
 REFUSED_S = 10.0
 """Seconds until a job comes again for which the database refuses the answer."""
 
@@ -30,16 +30,13 @@ REFUSED_S = 10.0
 class Begins(Protocol):
     """Begins attempts: the executor."""
 
-    def begin(self, attempts: Sequence[Attempt]) -> None:
-        """These may begin."""
+    def begin(self, attempts: Sequence[Attempt]) -> None: ...
 
     def handle_end(self, attempt: Attempt, end: End) -> None:
-        """An attempt ends, or is over already; its slot is free."""
+        """End an attempt, or note that it is over; free its slot."""
 
 
 class Starter(Service):
-    """Asks for all that wait at once, one statement for each of the two questions."""
-
     name = "starter"
 
     def __init__(self, bus: Bus, clock: Clock, link: StoreLink, executor: Begins) -> None:
@@ -47,7 +44,7 @@ class Starter(Service):
         self._link = link
         self._executor = executor
         self._waiting: dict[Attempt, float] = {}
-        """Each with the time at which it is asked for (again)."""
+        """By attempt, when it is asked for next."""
 
     def take(self, attempts: Iterable[Attempt]) -> None:
         """Let attempts wait in their slots."""
@@ -55,13 +52,12 @@ class Starter(Service):
         self.wake()
 
     def hasten(self, attempt: Attempt) -> None:
-        """Ask at once for an attempt, if it waits: it was cancelled."""
+        """Ask at once for an attempt that waits: it was cancelled."""
         if attempt in self._waiting:
             self._waiting[attempt] = 0.0
             self.wake()
 
     async def tick(self) -> float | None:
-        """Ask for those whose time has come."""
         now = self.clock.monotonic()
         due = [one for one, at in self._waiting.items() if at <= now][:STARTS_MAX]
         for attempt in due:
@@ -81,7 +77,7 @@ class Starter(Service):
 
     async def _answer(self, due: Sequence[Attempt]) -> None:
         batch = self._drop_over(due)
-        # The start last: it is never taken back.
+        # The start last: a recorded start is never taken back.
         for needs, ask in (
             (_needs_results, self.read_results),
             (_needs_record, self.record_starts),
@@ -103,8 +99,8 @@ class Starter(Service):
             self._executor.begin(batch)
 
     async def read_results(self, waiting: Sequence[Attempt]) -> dict[Attempt, float | End]:
-        """Read what came of the jobs that these waited for. Return those that may not begin, each
-        with when to ask again or its outcome."""
+        """Read the results that these waited for. Return attempts that may not begin, each with its
+        outcome or when to ask again."""
         asked, others = waiting[:RESULTS_MAX], waiting[RESULTS_MAX:]
         try:
             told = await self._link.run(ops.read_results([one.job.id for one in asked]))
@@ -118,8 +114,7 @@ class Starter(Service):
         return dict.fromkeys(others, self.clock.monotonic())
 
     async def record_starts(self, asked: Sequence[Attempt]) -> dict[Attempt, float | End]:
-        """Record these starts; return likewise. If the answer is lost with a commit, the next one
-        is the same."""
+        """Record these starts; return as `read_results`. A second record changes nothing."""
         claims = [(one.job.id, one.job.claims, one.shares_turn) for one in asked]
         recorded = await self._link.run(ops.start(claims))
         answers: dict[Attempt, float | End] = {}
@@ -139,7 +134,7 @@ class Starter(Service):
         return answers
 
     def _drop_over(self, batch: Sequence[Attempt]) -> list[Attempt]:
-        """Return those that are not over; free the slots of the others."""
+        """Return the attempts that are not over; free the slots of the others."""
         able = []
         for attempt in batch:
             if attempt.is_over:

@@ -1,7 +1,5 @@
 """Stops attempts: at their timeouts, if they are cancelled or lost, and when the worker goes down.
-
-A handler that does not stop is given up: it continues without a slot.
-"""
+A handler that does not stop is given up: it continues without a slot."""
 
 from __future__ import annotations
 
@@ -55,9 +53,9 @@ class Stopper:
         self._free = free
         self._fail = fail
         self.abandoned: dict[Attempt, Unit] = {}
-        """Attempts whose handlers continue without a slot, each with what had the slot."""
+        """Attempts whose handlers continue without a slot, each with the unit that had it."""
         self.watch_at = inf
-        """No running attempt must be stopped or ended before."""
+        """No running attempt must be stopped or ended before this time."""
 
     # Who must stop
 
@@ -116,7 +114,7 @@ class Stopper:
     # Whose time is over
 
     def watch(self, now: float) -> None:
-        """Stop and end the attempts whose time is over; note when the next one's may be."""
+        """Stop and end the attempts whose time is over; note when the next attempt's may be."""
         self.watch_at = inf
         for attempt in list(self._running):
             self._watch(attempt, now)
@@ -139,8 +137,7 @@ class Stopper:
             self._abandon(attempt, call)
 
     def _abandon(self, attempt: Attempt, call: Call | None) -> None:
-        """Give up the slot of a handler that neither ends nor stops, with all attempts that it has
-        there."""
+        """Give up the slot of a handler that neither ends nor stops, with all attempts there."""
         unit = find_unit(attempt)
         members = {attempt: None} if call is None else call.give_up()
         for one, end in members.items():
@@ -170,8 +167,7 @@ def _find_watch_at(attempt: Attempt, now: float) -> float:
 
 
 def _find_outcome(attempt: Attempt) -> End:
-    """Return the outcome of an attempt whose handler still runs when the worker ends: the outcome
-    of its stop, if it was stopped before."""
+    """Return the outcome when the worker ends before the handler: that of its stop, if any."""
     if attempt.began_at is None:
         return NOT_BEGUN
     stop = attempt.stop_outcome

@@ -26,8 +26,7 @@ class Summary(Record, frozen=True):
     dead: int
     """How many attempts left the job dead."""
     oldest_due: datetime | None
-    """When the oldest job that is still due was due. None if no job is due, or if the database did
-    not answer."""
+    """When the oldest job that is still due was due; None: no job is, or no answer came."""
 
     paused: list[str] = msgspec.field(default_factory=list)
     """Its queues that were paused at the end, in order."""
@@ -51,9 +50,8 @@ class Performed:
     attempt: int
     """The number of the attempt, from 1."""
     error: BaseException | None = None
-    """What ended the attempt: an exception of the handler, an outcome that it raised or returned,
-    or why its payload could not be read. None: it succeeded, or its handler ran in another
-    process."""
+    """What ended the attempt: the handler's exception, an outcome that it raised or returned, or
+    why its payload could not be read. None: it succeeded, or its handler ran in another process."""
 
     @property
     def id(self) -> int:
@@ -73,8 +71,7 @@ class Performed:
 
 
 def find_error(end: End) -> BaseException | None:
-    """Return the exception that an attempt ended with; None: it succeeded, or its handler ran in
-    another process."""
+    """Return the exception that ended an attempt; None: it succeeded, or ran in another process."""
     match end:
         case Errored(error) | PayloadMismatch(error):
             return error

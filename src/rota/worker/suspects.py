@@ -1,8 +1,7 @@
-"""Lets few suspects begin at once.
+"""Lets few suspects begin at once. Suspects are jobs whose worker was lost with them.
 
-Suspects are jobs whose worker was lost with them. One of them may have killed it. So after each
-loss a quarter as many begin together: soon the one at fault is alone, and only that one is charged.
-A call of many jobs is a turn of many suspects.
+A suspect may have killed the worker. So after each loss a quarter as many begin together: soon the
+job at fault is alone, and only that job is charged. A call of many jobs is a turn of many suspects.
 """
 
 from __future__ import annotations
@@ -14,31 +13,29 @@ from rota.runtime.clock import Clock
 from rota.worker.attempt import Attempt
 
 TOGETHER_MAX = 64
-"""A quarter of so many jobs begin together that were lost once, a sixteenth of those that were lost
-twice, and so on. Of a type that takes many jobs in one call it is a quarter of a call."""
+"""A quarter of so many jobs begin together after one loss, a sixteenth after two losses, and so on.
+Of a type with `chunk`, a quarter of a call."""
 SHARE = 4
-"""A worker that dies costs a lease: with a quarter, the one job of a thousand that kills its worker
+"""A worker that dies costs a lease. With a quarter, the one job of a thousand that kills its worker
 is alone after five losses; with a half after ten."""
 SURVIVED_S = 1.0
-"""A job lost once lets the next begin when it has run for this long: many long jobs that were lost
-with a host must not wait for each other."""
+"""Seconds after which a running job lets the next begin, if lost once: long jobs must not wait."""
 SURVIVED_S_MAX = 60.0
-"""The longest of these times: it is four times as long for each further loss."""
+"""The longest of these times: each further loss makes the time four times as long."""
 WAITING_MAX = 1_000
-"""Most suspects that wait for their turns in one worker; further ones are handed back."""
+"""Most suspects that wait for their turns in one worker; further suspects are handed back."""
 TURN_S = (1.0, 30.0)
-"""The shortest and the longest delay of a suspect that is handed back."""
+"""The shortest and the longest delay of a suspect that is handed back, in seconds."""
 ASK_AGAIN_S = 0.1
 """Seconds between checks while a suspect that may begin has not begun."""
 
 
 class Suspects:
-    """The suspects that may begin or run in this worker, or have ended and are not written: until
-    then one would be charged for a crash that the next one causes."""
+    """The suspects that may begin, run, or have ended unwritten: until its outcome is written, a
+    suspect would be charged for another's crash."""
 
     def __init__(self, clock: Clock, wait_s: float) -> None:
-        """Make one; who waits for longer than `wait_s` is handed back: other workers may have
-        room."""
+        """Make one. A suspect that waits longer than `wait_s` is handed back."""
         self._clock = clock
         self._wait_s = wait_s
         self._let_in: dict[Attempt, int] = {}
@@ -51,13 +48,12 @@ class Suspects:
 
     @property
     def waiting(self) -> Collection[Attempt]:
-        """Those that wait for their turns."""
         return self._waiting.keys()
 
     def ask(self, asked: Sequence[Attempt]) -> dict[Attempt, float | HandedBack]:
         """Let suspects begin, in order, as many as may be together. Return the others, each with
-        when to ask again or its outcome. One that comes by itself stays alone: then it is known
-        what was at fault."""
+        its outcome or when to ask again. A suspect that comes alone stays alone: then the fault is
+        known."""
         now = self._clock.monotonic()
         running: dict[Attempt, float] = {}
         losses = room = -1
@@ -79,17 +75,16 @@ class Suspects:
         return {}
 
     def _find_running(self, losses: int, now: float) -> dict[Attempt, float]:
-        """Return the suspects beside which one that was lost so often may not simply begin, each
-        with the time when it may."""
+        """Return the suspects that a job with so many losses waits for, and until when."""
         times = {one: _survives_at(one, losses, now) for one in self._let_in}
         return {one: at for one, at in times.items() if at > now}
 
     def _let_wait(
         self, attempts: Sequence[Attempt], until: float, now: float
     ) -> dict[Attempt, float | HandedBack]:
-        """Return the answers for those that may not begin now. The ones that would wait for too
-        long come again at the pace of the turns: otherwise they would be claimed and handed back
-        again and again, ahead of other jobs."""
+        """Return the answers for suspects that may not begin now. Suspects that would wait too long
+        come again at the pace of the turns, or they would be claimed ahead of other jobs again and
+        again."""
         answers: dict[Attempt, float | HandedBack] = {}
         least_s, most_s = TURN_S
         each_s = (now - self._turns_since) / max(1, self._turns)
@@ -107,11 +102,10 @@ class Suspects:
         return answers
 
     def forget(self, attempt: Attempt) -> None:
-        """Note that one waits no longer: it has ended."""
         self._waiting.pop(attempt, None)
 
     def note_written(self, attempt: Attempt) -> None:
-        """Note that the outcome of one is written, or never will be."""
+        """Note that the outcome of a suspect is written, or never will be."""
         self._let_in.pop(attempt, None)
 
 
@@ -125,8 +119,7 @@ def _count_together(attempt: Attempt) -> int:
 
 
 def _survives_at(one: Attempt, losses: int, now: float) -> float:
-    """Return when a suspect has run long enough for one that was lost so often to begin beside
-    it."""
+    """Return when a suspect has run long enough for one with so many losses to begin."""
     if one.began_at is None:
         return now + ASK_AGAIN_S
     most = max(one.job.losses, losses)

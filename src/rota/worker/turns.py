@@ -1,5 +1,5 @@
-"""Attempts that wait without a slot: until the start that their rate limit gave them ahead, or, of
-suspects, for their turn. They wait in any order: no other job waits for them."""
+"""Attempts that wait without a slot, for the start that their rate limit gave, or as suspects for
+their turn. No other job waits for them."""
 
 from __future__ import annotations
 
@@ -16,23 +16,20 @@ LOST = HandedBack("its lease was lost")
 
 
 class Turns:
-    """Says who may have a slot. Times are monotonic seconds."""
-
     def __init__(self, suspects: Suspects) -> None:
         self._suspects = suspects
         self.waiting: dict[Attempt, float] = {}
-        """Each with the time at which it is looked at (again)."""
+        """By attempt, when it is looked at next."""
         self._order: list[tuple[float, int, Attempt]] = []
         """The same as a heap; entries with another time are void."""
         self._count = count()
 
     def take(self, attempts: Iterable[Attempt], now: float) -> None:
-        """Let attempts wait whose start lies ahead, or that are suspects."""
         for attempt in attempts:  # from now on: the claim was decided before its answer came
             self._wait(attempt, now + attempt.starts_in_s)
 
     def take_due(self, now: float) -> tuple[list[Attempt], dict[Attempt, End]]:
-        """Return those that may have a slot now, and the outcomes of those that may not at all."""
+        """Return attempts that may have a slot now, and the outcomes of attempts that never may."""
         due = []
         while self.find_due_at() <= now:
             due.append(heappop(self._order)[2])
@@ -58,26 +55,25 @@ class Turns:
         return able, ends
 
     def find_due_at(self) -> float:
-        """Return when the next one is to be looked at."""
+        """Return when the next attempt is to be looked at."""
         while self._order and self.waiting.get(self._order[0][2]) != self._order[0][0]:
             heappop(self._order)
         return self._order[0][0] if self._order else inf
 
     def hasten(self, attempt: Attempt) -> bool:
-        """Look at one at once, if it waits; return whether it does."""
+        """Look at an attempt at once, if it waits; return whether it does."""
         if attempt not in self.waiting:
             return False
         self._wait(attempt, 0.0)
         return True
 
     def note_written(self, attempt: Attempt) -> None:
-        """Let the next suspects begin: the outcome of one is written, or never will be."""
+        """Let the next suspects begin: a suspect's outcome is written, or never will be."""
         self._suspects.note_written(attempt)
         for one in self._suspects.waiting:
             self.hasten(one)
 
     def take_all(self) -> list[Attempt]:
-        """Take away all: the worker goes down."""
         waiting = list(self.waiting)
         self.waiting.clear()
         self._order.clear()

@@ -1,5 +1,4 @@
-"""One worker: it makes its parts, works until it is stopped or, in a drain, until nothing is due,
-and stops in order."""
+"""One worker: it makes its parts, works until it is stopped or drained, and stops in order."""
 
 from __future__ import annotations
 
@@ -48,8 +47,7 @@ from rota.worker.summary import Summary
 logger = logging.getLogger("rota")
 
 START_LOCK_S = 1.0
-"""The longest that the starter waits for a row that another transaction holds: all that it has wait
-with it."""
+"""Longest wait of the starter for a locked row: all that it has wait too."""
 
 
 class Worker:
@@ -86,14 +84,14 @@ class Worker:
         self.health = Health(self._pause_gate, clock)
         self._shutdown = Shutdown(spec, clock)
         self.attempts: dict[int, Attempt] = {}
-        """All that are not written yet, by job id. Written by the worker's loop only: the executor
-        adds, the finisher removes. The threads of the lease keeper read a copy."""
+        """All unwritten attempts, by job id. On the worker's loop the executor adds and the
+        finisher removes; the lease keeper's threads read a copy."""
         self.parts: Parts
         """Set once, before the first claim."""
         self._state: Any = None
         """What the App's lifespan yielded."""
         self.services: list[Service] = []
-        """Those that run on the worker's loop, in the order in which they start and end."""
+        """The services of the worker's loop, in the order in which they start and end."""
         self._tasks: list[asyncio.Task[None]] = []
         self._entering: asyncio.Task[Any] | None = None
         """The task that waits for the lifespan to begin."""
@@ -181,14 +179,14 @@ class Worker:
     # The beginning
 
     async def _begin(self, upkeep: StoreLink, upkeep_set: UpkeepSet) -> None:
-        """Prepare the first claim; in a drain, also run one pass of all upkeep."""
+        """Prepare the first claim. A drain also runs one pass of all maintenance."""
         spec = self._spec
         filter_last_resort()
         self._pause_gate.closed = copied = await upkeep.run(ops.copy_check())
         if spec.config.drain and copied is not None:
             raise CopiedDatabase(copied)
         await upkeep.run(ops.declare(spec.declaration, spec.release))
-        # Before it counts as alive.
+        # Before the worker counts as alive.
         names = sorted(spec.types)
         declared = ops.declare_schedules(spec.schedules, spec.release, names, is_deploy=False)
         await upkeep.run(declared)
@@ -205,8 +203,7 @@ class Worker:
             await upkeep_set.run_before_drain(self._shutdown.asked.is_set)
 
     def _note_completing(self, context: Context) -> float | None:
-        """Note that a handler finishes its job itself; return the seconds since it began. From any
-        thread."""
+        """Note that a handler finishes its job itself; return the seconds since it began."""
         attempt = self.attempts.get(context.job.id)
         if attempt is None or attempt.context is not context or attempt.began_at is None:
             return None  # it was lost: the database will refuse it
@@ -214,7 +211,7 @@ class Worker:
         return self._clock.monotonic() - attempt.began_at
 
     def _build(self, upkeep: StoreLink, upkeep_set: UpkeepSet, thread: LoopThread) -> Parts:
-        """Make the parts, each after those that it knows."""
+        """Make the parts, each after the parts that it knows."""
         spec, database, hand = self._spec, self._database, self._hand
         bus, clock = self._bus, self._clock
         finish = StoreLink(
@@ -271,7 +268,6 @@ class Worker:
         return Parts(finisher, executor, claimer, lease_keeper)
 
     def _make_contexts(self) -> Callable[[Attempt], Context]:
-        """Return what makes the context of an attempt, from any thread."""
         spec, database = self._spec, self._database
         completer = Completer(database, spec.release, self._note_completing)
         effects = EffectKeeper(database)
@@ -298,7 +294,6 @@ class Worker:
     # The work
 
     async def _work_and_stop(self, thread: LoopThread) -> None:
-        """Run all services until the worker is to stop; then stop them in order."""
         parts, spec = self.parts, self._spec
         watch = LoopWatch(self._bus, self._clock, self.attempts)
         keeping = asyncio.create_task(thread.run(parts.lease_keeper.run()))
@@ -338,8 +333,7 @@ class Worker:
         finally:
             stopping.cancel()
         for task in done - {stopping}:
-            # Only a drain's claimer ends by itself. The error that ended another one is raised
-            # here.
+            # Only a drain's claimer ends by itself. Another task's error is raised here.
             task.result()
 
 

@@ -1,4 +1,4 @@
-"""A process that runs handlers, as its worker knows it."""
+"""A process that runs handlers, seen from its worker."""
 
 from __future__ import annotations
 
@@ -20,11 +20,8 @@ _BOOT = (
 
 
 class HandlerChild(ChildProcess):
-    """Runs the handlers of one job type, one job after another. It dies with the worker, and so
-    does everything that it started.
-
-    The thread of the current attempt sets all fields.
-    """
+    """Runs the handlers of one job type, one job after another. It dies with the worker, and so do
+    its own children. The thread of the current attempt sets all fields."""
 
     def __init__(
         self, setup: messages.Setup, environment: Mapping[str, str] = MappingProxyType({})
@@ -39,13 +36,12 @@ class HandlerChild(ChildProcess):
         self.is_ready = False
         """Whether it has imported its handler."""
         self.jobs = 0
-        """Number of jobs that it got."""
         self.send(setup)
 
     def send(self, message: messages.ToProcess) -> None:
-        """Send a message. Raises ProcessDied if it has ended; but not for a stop request, nor for
-        an answer about an effect, which another thread sends: the thread of the attempt must still
-        receive its last messages."""
+        """Send a message. Raises ProcessDied if the process has ended; but not for what another
+        thread sends, a stop request or an answer about an effect: the attempt must still receive
+        its last messages."""
         if isinstance(message, messages.RunJob):
             self.jobs += 1
         try:
@@ -55,15 +51,15 @@ class HandlerChild(ChildProcess):
                 raise ProcessDied(describe_exit(self.end())) from None
 
     def receive(self, timeout_s: float) -> Any:
-        """Return its next message, None if none arrives in time. Raises ProcessDied if it has ended
-        and every message was received."""
+        """Return its next message; None: none arrives in time. Raises ProcessDied if it has ended
+        and all messages were received."""
         # Read before the channel: a copy that the handler forked may keep the channel open.
         has_exited = self.has_exited
         message: Any = None
         try:
             message = self.channel.receive(timeout_s)
         except EOFError:
-            self.wait_for_exit()  # a kill now would hide the status with which it ends
+            self.wait_for_exit()  # a kill now would hide its exit status
             has_exited = True
         if message is None and has_exited:
             raise ProcessDied(describe_exit(self.end()))

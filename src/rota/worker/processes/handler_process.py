@@ -92,11 +92,9 @@ class EffectChannel:
         """By the number of the call. The caller adds, the receiving thread removes."""
 
     def call(self, context: Context, call: EffectCall) -> EffectAnswer:
-        """Ask the worker, and wait."""
         return self._ask(context, call).result()
 
     async def acall(self, context: Context, call: EffectCall) -> EffectAnswer:
-        """Ask the worker, from a handler's loop."""
         return await asyncio.wrap_future(self._ask(context, call))
 
     def receive(self, message: messages.EffectAnswered) -> None:
@@ -117,8 +115,6 @@ class EffectChannel:
 
 
 class HandledJob:
-    """A job whose handler is called here."""
-
     def __init__(self, context: Context, hidden: Hidden | None) -> None:
         self._context = context
         self.hidden = hidden
@@ -129,7 +125,7 @@ class HandledJob:
         return self._context
 
     def take_first_step(self, now: float) -> End | None:
-        """The worker has noted that the handler begins."""
+        """Do nothing: the worker has noted that the handler begins."""
         return None
 
     def read_return(self, result: Any) -> End:
@@ -143,8 +139,7 @@ class HandledJob:
 
 
 class HandlerProcess:
-    """This process. The main thread runs one job after another, a second one receives messages
-    of the worker, a third sends progress."""
+    """This process: the main thread runs jobs, a second one receives, a third sends progress."""
 
     def __init__(
         self,
@@ -168,12 +163,12 @@ class HandlerProcess:
         self._runs: queue.SimpleQueue[tuple[messages.RunJob, Context]] = queue.SimpleQueue()
         """From the receiving thread to the main thread."""
         self._context: Context | None = None
-        """Of the last job. Set by the receiving thread, so that a stop request finds it."""
+        """The context of the last job. Set by the receiving thread: a stop request finds it."""
         self._progressed: Context | None = None
         """Whose progress to send. Set by any thread of the handler, before the event."""
         self._has_progress = threading.Event()
         self._telling = threading.Lock()
-        """Held from the read of a report until it is sent: an older one never comes last."""
+        """Held from the read of a report until it is sent, so that reports stay in order."""
         self._cancel: Callable[[], object] | None = None
         """Cancels an async handler. Set by the main thread while its loop runs."""
 
@@ -289,8 +284,7 @@ class HandlerProcess:
     def _simplify(
         self, end: End, context: Context
     ) -> Succeeded | Failed | Outcome | messages.Stopped:
-        """Return an end in classes that pickle: of the application's own classes, only the text is
-        left."""
+        """Return an end in classes that pickle; of the application's only the text is left."""
         try:
             match end:
                 case Succeeded():

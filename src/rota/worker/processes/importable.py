@@ -1,5 +1,4 @@
-"""How another process finds a handler: it imports what declares it. What it could not import is
-refused when the worker starts."""
+"""How another process imports a handler. A worker refuses to start if that is impossible."""
 
 from __future__ import annotations
 
@@ -31,8 +30,7 @@ def check_importable(
 ) -> None:
     """Refuse to start a worker when a handler is to run in a process and cannot.
 
-    Args:
-        lease_s: the lease of types without one of their own.
+    `lease_s` is the lease of types without one of their own.
 
     Raises:
         DeclarationError: another process cannot import the handler, a class of its `retry_on`
@@ -68,8 +66,7 @@ def describe_handler(
     release: str,
     arounds: Sequence[Around] = (),
 ) -> Setup:
-    """Return what a process must know to run a job type's handler; `module` is where the App is,
-    None when that is not known."""
+    """Return what a process must know to run a handler; `module` is the App's, None: unknown."""
     handlers = job_type.func.__module__
     places = [(around.__module__, around.__qualname__) for around in arounds]
     modules = {handlers, module, *(place for place, _ in places)}
@@ -94,8 +91,7 @@ def describe_handler(
 
 
 def import_handler(setup: Setup) -> tuple[Callable[..., Any], SenderOfJobs | None]:
-    """Return the handler that is described, in the process that is to run it, and where it was
-    declared; None: nothing of its name is a job type."""
+    """Return the handler, in the process that is to run it, and its Jobs if it is a job type."""
     global _is_importing
     _is_importing = True
     sys.argv = setup.argv
@@ -108,7 +104,7 @@ def import_handler(setup: Setup) -> tuple[Callable[..., Any], SenderOfJobs | Non
 
 
 def import_arounds(setup: Setup) -> list[Any]:
-    """Return what is around each attempt, after `import_handler`."""
+    """Return what is around each attempt. Call it after `import_handler`."""
     return [_find(module, qualname) for module, qualname in setup.arounds]
 
 
@@ -150,8 +146,7 @@ def _pickle_errors(job_type: Declaration) -> bytes:
 
 
 def _find(module: str, qualname: str) -> Callable[..., Any]:
-    """Import the function of that name, or that of the job type of that name. Raises ImportError
-    or AttributeError when there is none."""
+    """Import the function of that name, or that job type's; or raise Import- or AttributeError."""
     found = _find_declared(module, qualname)
     return found.func if isinstance(found, JobType) else found
 
@@ -164,8 +159,7 @@ def _find_declared(module: str, qualname: str) -> Any:
 
 
 def _describe_main() -> dict[str, str]:
-    """Return how another process imports the main module, as `multiprocessing.spawn.prepare` takes
-    it; empty when it cannot."""
+    """Return the main module for `multiprocessing.spawn.prepare`; empty: it cannot be imported."""
     main = sys.modules["__main__"]
     name = getattr(getattr(main, "__spec__", None), "name", None)
     if name is not None:

@@ -19,16 +19,15 @@ class Setup(msgspec.Struct, frozen=True):
     worker: str
     release: str
     url: str
-    """Of the database, for `Context.transaction`."""
+    """The address of the database, for `Context.transaction`."""
     schema: str
     notify: bool
     argv: list[str]
     log_level: int
     log_format: str | None
-    """The log format of the worker; None if the application has set up logging."""
+    """The log format of the worker; None: the application has set up logging."""
     main: dict[str, str]
-    """How to import the main module, as `multiprocessing.spawn.prepare` takes it; empty when no
-    handler needs it."""
+    """How to import the main module, for `multiprocessing.spawn.prepare`; empty: not needed."""
     app_module: str | None
     """The module of the App, so that a handler can enqueue; None if it is not known."""
     module: str
@@ -40,24 +39,21 @@ class Setup(msgspec.Struct, frozen=True):
     errors: bytes
     """`retry_on` and `fatal_on`, pickled: they load once the modules above are imported."""
     silent_s: float | None = None
-    """Seconds without a message after which the worker is gone, if it says that it is there."""
+    """Seconds without a message after which the worker is gone; None: it sends no `Alive`."""
 
 
 class RunJob(msgspec.Struct, frozen=True):
-    """Run a job. Sent only when the one before has ended."""
-
     job: Job
     arguments: bytes
-    """Pickled, because only the handler's module makes them loadable."""
+    """Pickled: only the handler's module makes them loadable."""
     results: tuple[JobResult, ...] = ()
-    """What came of the jobs that it waited for."""
+    """The results of the jobs that it waited for."""
     hidden: tuple[tuple[str, ...], tuple[str, ...]] | None = None
     """Its secret and personal values, which are masked in all texts."""
 
 
 class Stop(msgspec.Struct, frozen=True):
-    """The attempt should stop. The last message about it: it soon ends, or its process is
-    killed."""
+    """The attempt should stop. The last message about it: it ends soon, or is killed."""
 
     why: str
 
@@ -130,7 +126,7 @@ class EffectCalled(msgspec.Struct, frozen=True):
     job: int
     claim: int
     number: int
-    """Of this call, for its answer."""
+    """The number of this call, for its answer."""
     call: EffectCall
 
 

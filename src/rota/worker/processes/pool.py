@@ -1,4 +1,4 @@
-"""Runs handlers in processes: chooses the process of each job, and ends idle ones."""
+"""Runs handlers in processes: chooses the process of each job, and ends idle processes."""
 
 from __future__ import annotations
 
@@ -35,16 +35,15 @@ from rota.worker.processes.process_attempt import (
 from rota.worker.runners import Threads
 
 IDLE_S = 60.0
-"""Seconds after which an idle process is ended."""
 
 
 class Processes:
-    """The processes of one worker: one for each running job whose type wants one. An idle process
-    is used again for a job of the same type.
+    """The processes of one worker: one for each running job whose type wants a process. An idle
+    process is used again for its type.
 
-    A thread owns each process that runs a job, so that killing one needs no event loop. It gives
-    the process back when the attempt has ended and everything that had to die is gone. The
-    worker's loop owns the idle ones.
+    A thread owns each process that runs a job, so that a kill needs no event loop. It gives the
+    process back when the attempt has ended and all that had to die is gone. The worker's loop owns
+    idle processes.
     """
 
     def __init__(
@@ -70,8 +69,8 @@ class Processes:
         self._closed = False
 
     async def attempt(self, attempt: Attempt, arguments: dict[str, Any]) -> End:
-        """Run a job and return how it ended. It never raises: cancelling it tells the handler to
-        stop, and it returns when that has ended."""
+        """Run a job and return how it ended. It never raises: a cancel tells the handler to stop,
+        and is over when the handler has ended."""
         loop = asyncio.get_running_loop()
         over: asyncio.Future[tuple[End, RunsHandlers | None]] = loop.create_future()
         idle = self._idle[attempt.job_type.name]
@@ -101,7 +100,6 @@ class Processes:
         return end
 
     def close(self) -> None:
-        """Kill every process, idle or not."""
         self._closed = True
         for process in list(self._living):
             process.kill()
@@ -162,8 +160,7 @@ class Processes:
     def _answer(
         self, attempt: Attempt, process: RunsHandlers, asked: messages.EffectCalled
     ) -> None:
-        """Answer a handler that tells of an effect, in another thread: the one of its attempt must
-        be able to end it meanwhile."""
+        """Answer a call about an effect in another thread: the attempt's must be free to end it."""
         assert attempt.context is not None
         context = attempt.context
 

@@ -1,5 +1,4 @@
-"""One attempt whose handler runs in a process: it starts, watches and stops the handler, and reads
-how it ended."""
+"""One attempt in a process: starts, watches and stops the handler, and reads how it ended."""
 
 from __future__ import annotations
 
@@ -17,9 +16,9 @@ from rota.worker.attempt import Attempt
 from rota.worker.processes import messages
 
 START_S = 60.0
-"""Time that a process has to import its handler. The attempt's own time begins after that."""
+"""Seconds to import a handler. The attempt's own time begins after that."""
 PROCESS_STOP_S = 0.4
-"""Time that a handler has to stop before its process group is killed."""
+"""Seconds that a handler has to stop before its process group is killed."""
 CHECK_S = 0.1
 """Seconds between checks whether the attempt should stop."""
 MEMORY_CHECK_S = 0.5
@@ -45,12 +44,11 @@ class ProcessNotStartedError(Exception):
 
 
 class HandlerNotStoppedError(Exception):
-    """The handler did not stop in time, or must not begin any more."""
+    """The handler did not stop in time, or may no longer begin."""
 
 
 class ProcessAttempt:
-    """An attempt that a process runs. One thread of the worker does everything here; of the attempt
-    it sets `began_at`, and nothing else."""
+    """An attempt in a process, for one thread. Of the attempt it sets `began_at` only."""
 
     def __init__(
         self,
@@ -69,14 +67,13 @@ class ProcessAttempt:
         self._answer = answer
         """Answers a call about an effect, in another thread."""
         options = attempt.job_type.options.process
-        # Elsewhere, who runs the process watches its memory.
+        # On a cluster, who runs the process watches its memory.
         self._memory_bytes_max = options.memory_bytes_max if options.cluster is None else None
         self._memory_check_at = 0.0
         self._ready_by = monotonic() + START_S
         self.has_begun = False
         """Whether the process has confirmed the job. Without that no handler has run."""
         self._stop_is_sent = False
-        """Whether the process got a stop request."""
         self._kill_at: float | None = None
 
     def run(self, arguments: bytes) -> End:
@@ -111,7 +108,7 @@ class ProcessAttempt:
                     self._context.progress(**msgspec.json.decode(progress))
 
     def forget_begin(self) -> None:
-        """The process died before it had the job, which another may begin."""
+        """Take back the start: the process died before it had the job."""
         self._attempt.began_at = None
 
     def _wait_until_ready(self) -> Failed | None:

@@ -1,5 +1,4 @@
-"""Evaluates alert rules and sends their notifications: once over all workers, again after a
-while, and when they are over."""
+"""Evaluates alert rules and sends notifications: once over all workers, as repeats, at the end."""
 
 from __future__ import annotations
 
@@ -22,22 +21,17 @@ from rota.store.ops import AlertLook, AlertMessage, AlertRule
 
 PERIOD_S = 60.0
 STATEMENT_S = 10.0
-"""Longest time for the evaluation of one rule, or of those that are quick together."""
+"""Longest time for the evaluation of one rule, or of all quick rules together."""
 TAKEN_S = 50.0
-"""How long no other worker evaluates a rule that one has taken."""
+"""How long no other worker evaluates a taken rule."""
 SHARE = 0.01
-"""Share of one connection's time that a rule may take over all workers.
-
-A rule that takes a second is evaluated every hundred: it reads indexes that churn.
-"""
+"""Share of one connection's time for a rule over all workers: rules read indexes that churn."""
 POST_MAX = 20
-"""Most alerts to post in one pass, one after the other; it stops at the first that gets no
-answer."""
+"""Most alerts to post in one pass, one by one, until an alert gets no answer."""
 
 
 class Alerter(Service):
-    """Makes one pass a minute: evaluates rules that no other worker has taken, reports alerts, and
-    posts those that are not posted yet."""
+    """Evaluates rules once a minute that no other worker has taken, reports and posts alerts."""
 
     name = "alerts"
 
@@ -56,15 +50,11 @@ class Alerter(Service):
         self._taken: deque[AlertRule] = deque()
         """Rules that no other worker evaluates meanwhile."""
         self._evaluate_at = 0.0
-        """No evaluation before this time, because the drain evaluated before its jobs."""
+        """No evaluation before this time: the drain evaluated before its jobs."""
         self.passes = 0
-        """Passes that succeeded."""
 
     async def begin(self, link: StoreLink) -> None:
-        """Evaluate the rules of a drain, before its jobs.
-
-        The first `tick` posts, because the receiver may be slow.
-        """
+        """Evaluate the rules of a drain, before its jobs. The first `tick` posts them."""
         await self._evaluate_due(link, link)
         self._evaluate_at = self.clock.monotonic() + PERIOD_S
 
@@ -107,8 +97,7 @@ class Alerter(Service):
                 return is_good
 
     async def _evaluate_due(self, taking: StoreLink, link: StoreLink) -> None:
-        """Take the due rules and evaluate them: at once, or one by one if that is refused. One that
-        fails stays the first of those taken."""
+        """Take and evaluate the due rules, after a refusal singly. A failing rule stays first."""
         if not self._taken:
             self._taken.extend(await taking.run(ops.take_alert_rules()))
         most = len(self._taken)
@@ -161,8 +150,7 @@ class Alerter(Service):
             )
 
     async def _post(self, url: str) -> None:
-        """Post the due alerts, at least once: a post is repeated if the worker ends before it
-        records it."""
+        """Post the due alerts, at least once: a worker may end before it records a post."""
         for message in await self._shared.run(ops.take_unposted(POST_MAX)):
             try:
                 await acall(url, msgspec.json.encode(message))

@@ -1,4 +1,4 @@
-"""Asks which parts of upkeep have something to do: one statement for all of them."""
+"""Asks in one statement which parts of maintenance have something to do."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from rota.upkeep.server_clock import ServerClock
 from rota.upkeep.sweeper import Sweeper
 
 REST_MAX_S = 60.0
-"""The longest rest of a worker: then it looks itself, whoever else does."""
+"""Longest rest of a worker: then it looks itself, whoever else does."""
 LATE_S = 1.5
-"""A question that no claim has asked by so long after its time is asked by itself."""
+"""Seconds after its time when a question is asked alone, as no claim has asked it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked at once."""
+    """Which sweepers have something to do."""
 
     at: float
-    """When, in monotonic seconds."""
+    """When it is asked, in monotonic seconds."""
     sweepers: Sequence[Sweeper]
     text: str
-    """As the database takes it."""
+    """The question as the database takes it."""
 
 
 class Asker(Service):
     """Wakes the sweepers that have something to do.
 
-    A claim that looks for jobs asks for them as well. The asker asks itself only while none does:
-    all slots are full, say. While another idle worker asks, this one rests.
+    A claim that looks for jobs asks for the sweepers as well. The asker asks only while no claim
+    does: all slots are full, say. While another idle worker asks, the asker rests.
     """
 
     name = "upkeep"
@@ -63,17 +63,15 @@ class Asker(Service):
         self._server_clock = ServerClock()
         self._asked_at = clock.monotonic()
         self.due_at = self._asked_at
-        """When something is to be asked next, in monotonic seconds. First of all what time it is:
-        who does not know that does not see that the clock is set."""
+        """When to ask next, in monotonic seconds. The first answer says what time it is: without it
+        a worker would not see that the clock is set."""
 
     @property
     def is_well(self) -> bool:
-        """Whether each sweeper has turned since the database said that there is something for it,
-        and takes it all: only then can other workers rely on this one."""
+        """Whether no sweeper is due, and the reaper takes all: then others may rely on this one."""
         return self.reaper.is_steady and not any(one.is_due for one in self._sweepers)
 
     async def tick(self) -> float | None:
-        """Ask if it is late."""
         now = self.clock.monotonic()
         if now < self.due_at + LATE_S:
             return self.due_at + LATE_S - now
@@ -82,24 +80,23 @@ class Asker(Service):
         return LATE_S
 
     def handle_outage(self, error: DatabaseUnavailable, back_off_s: float) -> float | None:
-        """Note that nothing can be asked."""
         self.reaper.note_outage(error)
         return super().handle_outage(error, back_off_s)
 
     def find_question(self, now: float, *, for_others: bool) -> Question | None:
-        """Return what is to be asked now; None: nothing. Who looks `for_others` asks also while it
-        could rest: otherwise two could look for each other, and nobody would ask."""
+        """Return the question to ask now; None: nothing. A worker that looks `for_others` asks even
+        while it could rest: else two could look for each other, and nobody would ask."""
         question = self.make_question(now)
         return question if now >= self.due_at or (for_others and question.sweepers) else None
 
     def make_question(self, now: float) -> Question:
-        """Return what is to be asked from `due_at` on."""
+        """Return the question that is due from `due_at` on."""
         sweepers = [one for one in self._sweepers if now >= one.asked_at + one.asked_every_s]
         since = {one.name: one.reading.begin() for one in sweepers}
         return Question(now, sweepers, msgspec.json.encode(since).decode())
 
     def take(self, question: Question, answer: UpkeepDue | None) -> None:
-        """Take the answer; None: a table is locked, so it is asked again."""
+        """Take the answer; None: a table is locked, so the question is asked again."""
         self.reaper.note_back()
         now = self.clock.monotonic()
         if answer is None:
@@ -124,7 +121,6 @@ class Asker(Service):
             self._scheduler.wake_in(answer.tick_in_s)
 
     def rest(self, for_s: float) -> None:
-        """Ask nothing for a while: another worker asks."""
         rests_until = min(self.clock.monotonic() + for_s, self._asked_at + REST_MAX_S)
         self.due_at = max(self.due_at, rests_until)
         for sweeper in self._sweepers:

@@ -1,4 +1,4 @@
-"""Ends jobs that were not started before their expiry, even those that no worker asks for."""
+"""Ends jobs that were not started before their expiry, even if no worker asks for them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ PORTION = 500
 
 
 class Expirer(Sweeper):
-    """Passes over the expired jobs, portion by portion. An unclaimed job ends about ten seconds
-    after its expiry; if it is claimed too late, its worker ends it."""
+    """Passes over the expired jobs in portions. An unclaimed job ends about ten seconds after its
+    expiry; the worker of a job that is claimed too late ends it."""
 
     name = "expirer"
 

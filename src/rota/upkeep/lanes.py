@@ -1,5 +1,4 @@
-"""Finds free places in lanes and caps, and breakers that have closed, of which nobody told the jobs
-that wait for them."""
+"""Finds free places in lanes and limits, and closed breakers, of which no waiting job was told."""
 
 from __future__ import annotations
 
@@ -10,25 +9,22 @@ from rota.store.link import StoreLink
 from rota.upkeep.sweeper import Sweeper
 
 PERIOD_S = 1.0
-"""Between two passes while jobs wait for lanes, caps or breakers."""
+"""Seconds between two passes while jobs wait for lanes, limits or breakers."""
 HASTE_S = 10.0
 """How long a worker that had to let jobs wait passes often, whoever else does."""
 COUNT_S = 10.0
-"""Between two searches for running jobs that began before their cap. The functions that set a cap
-search at once; this finds a cap that was set by hand."""
+"""Seconds between two searches for running jobs that began before their limit was set by hand."""
 PORTION = 500
-"""Most lanes, caps and breakers per statement; one costs about 20 µs."""
+"""Most lanes, limits and breakers per statement; each costs about 20 µs."""
 SHARE = 0.05
-"""Of one connection's time for portions after the first: there may be 100,000 lanes with waiting
-jobs."""
+"""Share of one connection's time for later portions: jobs may wait for 100,000 lanes."""
 
 
 class LaneSweeper(Sweeper):
-    """Passes over the lanes, caps and breakers with waiting jobs.
+    """Passes over the lanes, limits and breakers with waiting jobs.
 
-    Whoever frees a place gives it away in the same transaction. Left to the sweeper is what could
-    not: a job that was cancelled in a transaction of the application's or deleted by hand, or a
-    lane that another transaction had locked.
+    Whoever frees a place gives it away in the same transaction. The sweeper finds the rest: jobs
+    that were deleted by hand or cancelled in a transaction of the application, and locked lanes.
     """
 
     name = "group sweeper"
@@ -36,7 +32,7 @@ class LaneSweeper(Sweeper):
     def __init__(self, bus: Bus, link: StoreLink, clock: Clock = SYSTEM_CLOCK) -> None:
         super().__init__(bus, link, clock)
         self._after = ""
-        """What the pass continues behind, as in `job.waits_for`; '': from the first."""
+        """The name behind which the pass continues, as in `job.waits_for`; '': from the first."""
         self._is_first = True
         self._finds_waiting = False
         self._hastens_until = 0.0

@@ -14,8 +14,7 @@ SOON_S = 1.0
 
 
 class Pinger(Service):
-    """Pings about once a minute, after another good pass of upkeep, while the database answers all
-    parts of the worker."""
+    """Pings each minute after a good pass, while the database answers all parts of the worker."""
 
     name = "pinger"
 
@@ -35,7 +34,6 @@ class Pinger(Service):
         self._passes = 0
 
     async def tick(self) -> float | None:
-        """Ping if there was another good pass."""
         if self._alerts.passes == self._passes:
             return SOON_S
         if any(part.away_since is not None for part in self._parts):

@@ -17,8 +17,7 @@ Key = TypeVar("Key", bound=Hashable)
 LOG_S = 3600.0
 """Seconds between two reports of the same job."""
 REPORTED_MAX = 20
-"""Most jobs reported within `REPORTED_S`: a trigger that refuses all jobs does not fill the log.
-The others are reported when they are refused again."""
+"""Most jobs reported within `REPORTED_S`; further jobs are reported at their next refusals."""
 REPORTED_S = 60.0
 
 
@@ -31,7 +30,7 @@ class RefusalLog:
         self._throttle = Throttle(clock, LOG_S, most=REPORTED_MAX, within_s=REPORTED_S)
 
     def report(self, refusals: Refusals) -> None:
-        """Report those that were not reported lately, up to REPORTED_MAX."""
+        """Report refusals that were not reported lately, up to REPORTED_MAX."""
         for job, reason in refusals.items():
             if self._throttle.allows(job):
                 self._bus.emit(UpkeepRefused(service=self._service, job=job, reason=reason))
@@ -45,7 +44,7 @@ class Case:
     again_at: float
     pauses: BackOff
     reported: str | None = None
-    """What an event has reported of it; None: nothing yet."""
+    """What an event has reported of the job; None: nothing yet."""
 
 
 class Quarantine(Generic[Key]):
@@ -76,22 +75,19 @@ class Quarantine(Generic[Key]):
         self.cases = {key: case for key, case in self.cases.items() if case.again_at > long_ago}
 
     def find_due(self) -> list[Key]:
-        """Return the jobs that may be tried again."""
         now = self._clock.monotonic()
         return [key for key, case in self.cases.items() if case.again_at <= now]
 
     def find_waiting(self) -> list[Key]:
-        """Return the jobs that may not be tried yet."""
         now = self._clock.monotonic()
         return [key for key, case in self.cases.items() if case.again_at > now]
 
     def is_waiting(self, key: Key) -> bool:
-        """Whether a job may not be tried yet."""
         case = self.cases.get(key)
         return case is not None and case.again_at > self._clock.monotonic()
 
     def next_in_s(self) -> float | None:
-        """Return in how many seconds the next one is due; None when there is none."""
+        """Return in how many seconds the next job is due; None: there is no job."""
         if not self.cases:
             return None
         next_at = min(case.again_at for case in self.cases.values())

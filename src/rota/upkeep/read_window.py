@@ -7,14 +7,11 @@ from datetime import UTC, datetime, timedelta
 from rota.runtime.clock import Clock, count_usual
 
 MARGIN = timedelta(seconds=60)
-"""A pass reads from the start of the previous one, less this."""
+"""A pass reads from the start of the previous pass, less this."""
 EVERYTHING_SHARE = 0.01
-"""Share of one connection's time for passes that read the whole index.
-
-They find rows that were committed, or came back, later than the margin.
-"""
+"""Share of one connection's time for passes that read all, for rows that came later than MARGIN."""
 EVERYTHING_S = 60.0
-"""Least seconds between two of these."""
+"""Least seconds between two passes that read all."""
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 

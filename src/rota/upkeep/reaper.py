@@ -16,7 +16,7 @@ from rota.upkeep.sweeper import Sweeper
 
 PORTION = 500
 STEADY_S = 60.0
-"""So long after an outage `job_reap` gives other workers no more time."""
+"""Seconds after an outage until `job_reap` gives other workers no more time."""
 
 
 class Reaper(Sweeper):
@@ -27,8 +27,7 @@ class Reaper(Sweeper):
     def __init__(
         self, bus: Bus, link: StoreLink, clock: Clock = SYSTEM_CLOCK, spare: StoreLink | None = None
     ) -> None:
-        """Make one. After a failure it uses the spare link, then its own again: a server or a
-        process that has no connection left may still have one that is open."""
+        """Make one. After a failure it uses the spare link, which may be open, then its own."""
         super().__init__(bus, link, clock)
         self._links = (link, spare or link)
         self._refused = RefusalLog(bus, self.name, clock)
@@ -37,11 +36,10 @@ class Reaper(Sweeper):
         self._step: tuple[float, float] | None = None
 
     def note_outage(self, error: DatabaseUnavailable) -> None:
-        """Note that a connection was lost: its own, or one that asks whether there is something for
-        it.
+        """Note that a connection of maintenance was lost.
 
-        Other workers may have lost theirs too: after an outage they get time to renew before the
-        reaper takes jobs from them. They get none if the database answers and refuses.
+        Other workers may have lost theirs too. After an outage they get time to renew before the
+        reaper takes their jobs; but not if the database answers and refuses.
         """
         if not error.refused:
             self._is_away = True
@@ -49,8 +47,7 @@ class Reaper(Sweeper):
             self.note_back()
 
     def note_back(self) -> None:
-        """Note that the database answers. After an outage the other workers' time to renew starts
-        now, because a connect may take long."""
+        """Note that the database answers. After an outage the time to renew starts now."""
         if self._is_away:
             self._is_away = False
             self._back_at = self.clock.monotonic()
@@ -62,8 +59,7 @@ class Reaper(Sweeper):
         return steady_s is None or steady_s > STEADY_S
 
     def note_step(self, step_s: float, moved_s: float) -> None:
-        """Note that the server's clock was set forward or back: the leases move along, if they were
-        moved by `moved_s` before."""
+        """Note that the server's clock was set by `step_s`, after moves of leases by `moved_s`."""
         self._step = step_s, moved_s
         self.wake()
 
@@ -80,7 +76,7 @@ class Reaper(Sweeper):
         steady_s, step = self._find_steady_s(before), self._step
         operation = ops.reap(self.reading.begin(), PORTION, steady_s, step)
         started, reaped, refusals = await link.run(operation)
-        if self._step == step:  # not one more meanwhile
+        if self._step == step:  # no further step meanwhile
             self._step = None
         self.note_back()
         self._refused.report(refusals)

@@ -27,19 +27,17 @@ PERIOD_S = 3600.0
 SOON_S = 0.1
 """The pause after a pass that left something to delete."""
 STEP_S = 2
-"""Longest time to detach or drop a partition. Only a session that attaches one waits behind it."""
+"""Longest time to detach or drop a partition, in seconds. Only a session that attaches one
+waits."""
 STEP_MARGIN_S = 0.5
-"""After this the client ends the step: behind a transaction pooler the server cannot."""
+"""Seconds after which the client ends the step: behind a transaction pooler the server cannot."""
 REMOVALS = {"drop": PartitionDropped, "archive": PartitionArchived}
-"""The steps that remove a detached partition, each with its event. A step that a newer schema names
-otherwise is left to newer workers."""
+"""The steps that remove a detached partition, with their events. A newer schema may have others."""
 PORTION = 1_000
-"""Rows per statement."""
 
 
 class Retention(Service):
-    """A pass creates missing partitions, detaches or drops old ones, one per table, then deletes
-    rows."""
+    """A pass creates missing partitions, removes one old partition per table, and deletes rows."""
 
     name = "retention"
 
@@ -52,18 +50,14 @@ class Retention(Service):
         self._own = StoreLink(
             database, "retention", statement_timeout_s=STEP_S, lock_timeout_s=STEP_S
         )
-        """For statements that may wait for a lock, because other upkeep shares the other
-        connection."""
+        """For statements that may wait for a lock: the other connection is shared."""
         self._pass_at = 0.0
-        """No pass before this time, because the pass before the jobs left nothing."""
+        """No pass before this time: the pass before the jobs left nothing."""
         self._partitions_at = 0.0
         """No change of partitions before this time, while rows are deleted portion by portion."""
 
     async def begin(self, link: StoreLink) -> None:
-        """Do the pass of a drain, before its jobs.
-
-        The first `tick` retries steps that must wait, and reports them.
-        """
+        """Do the pass of a drain, before its jobs. The first `tick` retries steps that wait."""
         has_waiting, has_more = await self._update_partitions(link, reports=False)
         if not await self._forget(link) and not has_waiting and not has_more:
             self._pass_at = self.clock.monotonic() + PERIOD_S
@@ -93,16 +87,13 @@ class Retention(Service):
         return PERIOD_S
 
     async def close(self) -> None:
-        """Close its own connection; the other one is shared."""
+        """Close its own connection; the other connection is shared."""
         await self._own.close()
 
     async def _update_partitions(self, own: StoreLink, *, reports: bool) -> tuple[bool, bool]:
-        """Create missing partitions, and drop or archive old ones.
-
-        Return whether one must stay for now, and whether there may be more to remove at once. One
-        that must stay is retried in the next period only, because each try may wait and is
-        reported.
-        """
+        """Create missing partitions, and drop or archive old ones. Return whether a partition must
+        stay for now, and whether more may be removed at once. Partitions that must stay are retried
+        in the next period only: each try may wait and is reported."""
         await own.run(ops.ensure_partitions())  # first, because the next step may block it
         due = await own.run(ops.partitions_due())
         taken = [
@@ -129,8 +120,7 @@ class Retention(Service):
         return reason is None
 
     async def _forget(self, link: StoreLink) -> bool:
-        """Delete a portion of each kind of rows, even if another kind fails; return whether more
-        may be left."""
+        """Delete a portion of each kind of rows, even if one fails; return if more may be left."""
         more = False
         refusal: DatabaseUnavailable | None = None
         forgets = [
@@ -151,7 +141,7 @@ class Retention(Service):
         return more
 
     async def _free_keys(self, link: StoreLink) -> int:
-        """Free keys of deleted jobs; one statement for each pass, so it never leaves more."""
+        """Free keys of deleted jobs: one statement for each pass, which never leaves more."""
         freed = await link.run(ops.free_keys(KEYS_READ))
         if freed:
             self.bus.emit(KeysFreed(keys=freed))

@@ -1,5 +1,4 @@
-"""Turns ticks of schedules into jobs. Every worker tries; the database lets one worker handle each
-tick."""
+"""Turns ticks of schedules into jobs. Every worker tries; the database lets one do each tick."""
 
 from __future__ import annotations
 
@@ -30,35 +29,33 @@ if TYPE_CHECKING:
 
 PAUSE_S_MIN = 0.01
 PORTION = 100
-"""Schedules per pass."""
 DISABLE_PERIOD_S = 60.0
-"""Longest pause; before a tick it looks for schedules to disable as well."""
+"""Longest pause, in seconds. Before a tick, the scheduler also looks for schedules to disable."""
 LOG_S = 3600.0
-"""The same refusal is reported at most once in this time."""
+"""The same refusal is reported at most once in so many seconds."""
 REFUSED_S = (5.0, 300.0)
-"""The first and the longest pause before a tick is tried again that could not be enqueued."""
+"""The first and the longest pause before a refused tick is tried again."""
 UNREAD_S = 60.0
-"""How late a tick is when a worker that cannot read its schedule tells people: others that can had
-this long. It does not touch the row before, as its lock would keep them away."""
+"""How late a tick is when a worker reports that it cannot read the schedule. It does not touch the
+row before: its lock would keep away workers that can."""
 WAITS_S = 20.0
 """How long a pass continues past schedules that wait for a lock: each costs its timeout."""
 
 
 class Scheduler(Sweeper):
-    """One pass plans what is new, enqueues what is due, and announces the next ticks, for which it
-    waits exactly, even if another worker is asked for what is new: that one may die."""
+    """One pass plans new schedules, enqueues due runs, and announces the next ticks. It waits for
+    them exactly, even if another worker is asked for changes: that worker may die."""
 
     name = "scheduler"
     asked_every_s = 1.0
-    """A row that is inserted or changed is planned within about this."""
+    """How soon a new or changed row is planned, about."""
 
     def __init__(self, bus: Bus, link: StoreLink, clock: Clock = SYSTEM_CLOCK) -> None:
         super().__init__(bus, link, clock)
         self._disable_at = 0.0
         self._lines = Throttle(clock, LOG_S)
         self._refused: Quarantine[tuple[str, ...]] = Quarantine(clock, *REFUSED_S)
-        """The schedules that this worker cannot read, or whose job the database refused, each until
-        it is changed."""
+        """Schedules that this worker cannot read, or whose job was refused, until they change."""
 
     async def tick(self) -> float | None:
         """Do one pass; return 0 if there may be more, otherwise the seconds until the next tick."""
@@ -85,14 +82,12 @@ class Scheduler(Sweeper):
         return min([DISABLE_PERIOD_S, *pauses_s])
 
     def _count_most(self) -> int:
-        """Return how many schedules a pass reads: those that wait stay due, before all others."""
+        """Return how many schedules a pass reads: waiting schedules stay due, before all others."""
         return PORTION + len(self._refused.cases)
 
     async def _advance_all(self, agenda: ops.Agenda, *, waits_until: float) -> list[datetime]:
-        """Advance the due schedules; return the next ticks.
-
-        Raises DatabaseUnavailable; if only one schedule has to wait, after the others.
-        """
+        """Advance the due schedules; return the next ticks. Raises DatabaseUnavailable; if only one
+        schedule has to wait, after the others."""
         announced: list[datetime] = []
         refusal: DatabaseUnavailable | None = None
         for due in agenda.due:
@@ -111,8 +106,7 @@ class Scheduler(Sweeper):
         return announced
 
     async def _advance(self, due: Due, now: datetime) -> datetime | None:
-        """Advance one schedule; return its next tick, None if another worker did or it cannot be
-        planned."""
+        """Advance a schedule; return its next tick; None: another worker did, or it has no plan."""
         try:
             decided = plan(due, now)
         except UsageError as error:

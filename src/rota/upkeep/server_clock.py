@@ -12,11 +12,11 @@ class ServerClock:
     _base: tuple[float, float] | None = None
 
     def note(self, time: float, moved_s: float, before: float, after: float) -> float | None:
-        """Note what it said in an answer between two instants of the own clock. `moved_s`: by how
-        many seconds leases were moved along with it, in all. Return by how many seconds it was set,
-        forward or back, for which they were not; None: it was not. They are missed until they are
-        moved. A worker whose own clock stood still misses them, too; the others, whose clocks
-        agree with the server's, take the move as it is."""
+        """Note the server's `time` in an answer between two instants of the own clock. `moved_s` is
+        the sum of all moves of the leases. Return by how many seconds the clock was set, forward or
+        back, without such a move; None: it was not. These seconds come again until the leases move.
+        A worker whose own clock stood still returns seconds too; workers whose clocks agree with
+        the server's accept the move."""
         ahead_s, took_s = time - before, after - before
         base = self._base or (ahead_s, moved_s)
         late_s = ahead_s - base[0]

@@ -1,4 +1,4 @@
-"""A part of upkeep that turns when the database says that there is something for it."""
+"""A part of maintenance that turns when the database says that there is something for it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from rota.upkeep.read_window import ReadWindow
 
 
 class Sweeper(Service):
-    """Turns once at its start, then when the asker wakes it, and as often as it has more to do.
-
-    It pauses for None when nothing is left: it is asked for it again.
-    """
+    """Turns once at its start, then when the asker wakes it, and as often as it has more to do. It
+    pauses for None when nothing is left."""
 
     asked_every_s = 10.0
-    """Between two questions whether there is something for it."""
+    """Seconds between two questions whether there is something for it."""
 
     def __init__(self, bus: Bus, link: StoreLink, clock: Clock = SYSTEM_CLOCK) -> None:
         super().__init__(bus, clock)
@@ -24,17 +22,16 @@ class Sweeper(Service):
         self.reading = ReadWindow(clock)
         """From where on it reads its index, if it does."""
         self.asked_at = clock.monotonic()
-        """When it was asked for last."""
+        """When it was asked for last, in monotonic seconds."""
         self.is_done = False
         """Whether nothing was left before it began to run."""
         self.is_due = False
-        """Whether the database has said that there is something for it, and it has not turned
-        since."""
+        """Whether the database has said that there is something for it since its last turn."""
         self.is_at_rest = False
-        """Whether another worker is asked for it: then this one does not turn again by itself."""
+        """Whether another worker is asked for it: then this sweeper does not turn by itself."""
 
     async def run(self) -> None:
-        """Turn until stopped; what is done is not done again before it is asked for."""
+        """Turn until stopped. Work that a drain has done waits until it is asked for."""
         if self.is_done:
             await self._pause(None, self._awake)
         await super().run()
@@ -45,5 +42,5 @@ class Sweeper(Service):
         super().note_answer()
 
     def find_pause_s(self, pause_s: float) -> float | None:
-        """Return the pause until it turns again though nothing wakes it."""
+        """Return the pause until the next turn that nothing wakes."""
         return None if self.is_at_rest else pause_s

@@ -1,4 +1,4 @@
-"""Sweeps that are an operation and a period: what a sweeper runs while it finds something."""
+"""Sweeps that are an operation and a period: a sweeper runs them while they find something."""
 
 from __future__ import annotations
 
@@ -15,26 +15,24 @@ from rota.upkeep.sweeper import Sweeper
 PLANNED_MAX = 1_000
 """Most jobs of one key of a limit that are planned anew at once."""
 MENDED_MAX = 20
-"""Batches that are searched at once for members which were deleted by hand."""
+"""Most batches that are searched at once for members that were deleted by hand."""
 
 Position = str | None
-"""Where a sweep continues; None: from the first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """What is done for all workers by the one whom the asker wakes."""
+    """Work for all workers, done by the worker that the asker wakes."""
 
     name: str
     run: Callable[[Position], Operation[tuple[bool, Position]]]
-    """It does a portion; returns whether something may be left, and where it continues."""
+    """Does a portion; returns whether something may be left, and where the sweep continues."""
     period_s: float
-    """The pause while something is left; 0: it goes on at once, whoever else sweeps."""
+    """Seconds to pause while something is left; 0: it goes on at once, whoever else sweeps."""
 
 
 def _fold_batches(_: Position) -> Operation[tuple[bool, Position]]:
-    """Count what ended, as workers do for the jobs that they finish themselves: what a person
-    cancels, what expires, what a dead worker held. Then look for members that were deleted."""
+    """Count ended jobs of batches that no worker has counted. Then look for deleted members."""
     is_left = yield from ops.fold_batches()
     return is_left or (yield from ops.mend_batches(MENDED_MAX)) > 0, None
 
@@ -46,17 +44,16 @@ def _roll_up_stats(_: Position) -> Operation[tuple[bool, Position]]:
 
 
 def _replan_limits(after: Position) -> Operation[tuple[bool, Position]]:
-    """Plan jobs anew whose rate limit was raised, or before which jobs are gone: of a thousand
-    keys, the next time of those behind them."""
+    """Plan jobs anew whose limit was raised or before which jobs are gone, by a thousand keys."""
     waiting, last = yield from ops.replan_limits(PLANNED_MAX, after)
     return bool(waiting or after), last
 
 
 FIGURES = Sweep("figures", _roll_up_stats, 0)
 SWEEPS = (Sweep("batch folder", _fold_batches, 1.0), FIGURES)
-"""What a drain does before its jobs, …"""
+"""What a drain does before its jobs."""
 LIMITS = Sweep("limit planner", _replan_limits, 1.0)
-"""… and what only workers do."""
+"""What only workers that stay do."""
 
 
 class PlainSweeper(Sweeper):

@@ -1,4 +1,4 @@
-"""All of upkeep: the services that every worker runs, and the pass of a drain before its jobs."""
+"""All maintenance: the services of every worker, and the pass of a drain before its jobs."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from rota.upkeep.sweeps import FIGURES, LIMITS, SWEEPS, PlainSweeper
 from rota.upkeep.waits import WaitSweeper
 
 EACH_S = 1.0
-"""Longest time for each part of upkeep before the jobs of a drain."""
+"""Longest time for each part of maintenance before the jobs of a drain."""
 LOCK_S = 0.1
-"""Longest wait of a part for a lock: well-behaved transactions hold none for longer."""
+"""Longest wait of a part for a lock, in seconds: good transactions hold no lock for longer."""
 
 
 class UpkeepSet:
@@ -77,15 +77,12 @@ class UpkeepSet:
         """Do everything that is due, alert rules last: they see the effects of the others.
 
         Retention and alerts do not wait here; their first `tick`, beside the jobs, does that. Once
-        `is_over`, the current portion is finished and the rest is left to the next worker.
-
-        Raises:
-            DatabaseUnavailable: the database did not answer. If it refuses one part, that is
-                reported, and the others are done.
+        `is_over`, the current portion is finished and the rest is left to the next worker. If the
+        database refuses one part, that is reported, and the others are done. Raises
+        DatabaseUnavailable.
         """
         for upkeeper in self._passes:
-            # One turn of the rollup: the rest, after days without a worker, is added beside the
-            # jobs.
+            # One turn of the rollup: after days without a worker the rest is added beside the jobs.
             turns_once = upkeeper.name == FIGURES.name
             try:
                 pause_s: float | None = 0
@@ -103,17 +100,11 @@ class UpkeepSet:
 
 
 class EarlyPart(Protocol):
-    """A service that can do a part of its work before the jobs of a drain."""
-
-    async def begin(self, link: StoreLink) -> None:
-        """Do it over this connection."""
+    async def begin(self, link: StoreLink) -> None: ...
 
 
 async def begin_early(parts: Iterable[EarlyPart], database: Database) -> None:
-    """Let the parts do what needs no waiting, one after the other.
-
-    Their first `tick`, beside the jobs, handles and reports the rest.
-    """
+    """Let the parts do what needs no waiting. Their first `tick`, beside jobs, does the rest."""
     link = StoreLink(database, "before drain", statement_timeout_s=EACH_S, lock_timeout_s=LOCK_S)
     try:
         for part in parts:

@@ -1,4 +1,4 @@
-"""Lets jobs go on that wait for jobs which have ended."""
+"""Lets jobs go on whose awaited jobs have ended."""
 
 from __future__ import annotations
 
@@ -11,23 +11,20 @@ from rota.store.link import StoreLink
 from rota.upkeep.sweeper import Sweeper
 
 PERIOD_S = (0.25, 10.0)
-"""Between two passes of all workers together while jobs wait for others, and the most between two
-of one worker."""
+"""Seconds between two passes while jobs wait: of all workers together, and at most of one
+worker."""
 LEAST_S = 0.05
-"""Between two passes of a worker whose own jobs end."""
+"""Seconds between two passes of a worker whose own jobs end."""
 PORTION = 1_000
-"""Most waiting jobs of a statement; one of them costs about 2 µs."""
+"""Most waiting jobs of a statement; each costs about 2 µs."""
 SHARE = 0.05
-"""Of one connection's time, over all workers, for passes that let no job go."""
+"""Share of one connection's time, over all workers, for passes that let no job go."""
 BUSY_TRIES = 20
 """How often a drain that is about to end asks again while another session sweeps."""
 
 
 class WaitSweeper(Sweeper):
-    """Passes over the jobs that wait for others.
-
-    They ask; who ends a job does not tell. So a job that ends pays nothing for those that wait.
-    """
+    """Passes over the jobs that wait for others. The jobs ask: so a job that ends pays nothing."""
 
     name = "wait sweeper"
 
@@ -42,20 +39,18 @@ class WaitSweeper(Sweeper):
         self._after = ""
         """The name behind which the pass continues; '': from the first."""
         self._seen = 0
-        """How many jobs wait, of those that this pass has read, or that began meanwhile."""
+        """How many waiting jobs this pass has read, with jobs that began to wait meanwhile."""
         self._took_s = LEAST_S
         self._least_at = 0.0
         """When it may pass again if jobs of this worker end or begin to wait."""
 
     def note_wait(self) -> None:
-        """Note that a job of this worker has begun to wait: what it waits for may have ended
-        before."""
+        """Note that a job of this worker has begun to wait: it may wait for an ended job."""
         self.waiting += 1
         self._seen += 1
         self.wake()
 
     async def tick(self) -> float | None:
-        """Read one portion of waiting jobs."""
         before = self.clock.monotonic()
         if before < self._least_at:
             return self._least_at - before
@@ -79,8 +74,7 @@ class WaitSweeper(Sweeper):
         return max(min(PERIOD_S[0] * self.workers, PERIOD_S[1]), rest_s)
 
     async def find_released(self) -> bool:
-        """Let jobs go on before a drain ends; return whether one may be due that was not before:
-        another worker may have let it go, too."""
+        """Let jobs go on before a drain ends; return whether a further job may be due."""
         after, waiting, tries = "", 0, 0
         while True:
             sweep = await self._link.run(ops.sweep_waits(after, PORTION))

@@ -1,7 +1,5 @@
-"""Every event: something that happened in this process, with its line in the log.
-
-A `Bus` hands them to the log and to an application's listeners.
-"""
+"""Every event: something that happened in this process, with its line in the log. A `Bus` hands
+events to the log and to an application's listeners."""
 
 from __future__ import annotations
 
@@ -30,13 +28,11 @@ class Event:
     level: ClassVar[int] = logging.INFO
     """The level of its line in the log."""
     line: ClassVar[str]
-    """The log line, with fields in braces. An event whose words depend on its values overrides
-    `_describe`."""
+    """The log line, with fields in braces. If its words depend on values, see `_describe`."""
 
     @property
     def level_now(self) -> int:
-        """The level of this event's line; a class whose level depends on its values overrides
-        it."""
+        """The level of this event's line; overridden where the level depends on the values."""
         return self.level
 
     def _describe(self) -> str:
@@ -52,24 +48,19 @@ E = TypeVar("E", bound=Event)
 
 
 class Bus:
-    """Hands each event to the log and to the listeners of its class or a class above it.
-
-    An error in a listener is logged and stays there.
-    """
+    """Hands each event to the log and to the listeners of its class or a class above it. An error
+    in a listener is logged and stays there."""
 
     def __init__(self) -> None:
         self._listeners: dict[type[Event], list[Callable[[Any], object]]] = defaultdict(list)
 
     def on(self, kind: type[E], listener: Callable[[E], object]) -> None:
-        """Call `listener(event)` for each event of that class.
-
-        It is called in the thread and loop of the event, and must return quickly.
-        """
+        """Call `listener(event)` for each event of that class, in its thread and loop. It must
+        return quickly."""
         self._listeners[kind].append(listener)
 
     def wants(self, kind: type[Event]) -> bool:
-        """Return whether the log or a listener takes such an event; callers that emit many ask
-        first."""
+        """Return whether the log or a listener takes such an event; who emits many asks first."""
         return logger.isEnabledFor(kind.level) or any(
             base in self._listeners for base in kind.__mro__
         )
@@ -107,17 +98,13 @@ class JobEvent(Event):
     worker: str
     """Name of the worker that holds or held the job."""
     queue: str | None = None
-    """Its queue; None: the event is about a job of another worker's."""
+    """Its queue; None: the event is about another worker's job."""
     schedule: str | None = None
-    """The schedule of which it is a run; None: it is no run, or of another worker's."""
+    """The schedule of which it is a run; None: it is no run, or another worker's job."""
 
     @classmethod
     def of(cls, job: Job, worker: str, **own: Any) -> Self:
-        """Make the event of a job as that worker claimed it.
-
-        Args:
-            own: the fields that only this event has.
-        """
+        """Make the event of a job as that worker claimed it; `own` are the fields of this event."""
         return cls(
             job=job.id,
             job_type=job.job_type,
@@ -243,10 +230,8 @@ class JobHandedBack(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PayloadUnread(JobEvent):
-    """This release cannot read the payloads of a type: such jobs wait for another release.
-
-    Emitted at the first of them, once for each process and type.
-    """
+    """This release cannot read the payloads of a type: such jobs wait for another release. Emitted
+    at the first such job, once for each process and type."""
 
     level = logging.WARNING
     line = (
@@ -259,8 +244,7 @@ class PayloadUnread(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobReaped(JobEvent):
-    """Another worker's lease expired; its attempt counts as lost. `worker` is the one that lost
-    it."""
+    """Another worker's lease expired; its attempt counts as lost. `worker` is that worker."""
 
     level = logging.WARNING
     line = "lost by {worker}, whose lease expired; now {status}"
@@ -285,7 +269,7 @@ class OutcomeRefused(JobEvent):
     """The database refuses this attempt's outcome, while it accepts others.
 
     Emitted once per attempt. The worker retries for `for_s` seconds, then leaves the job to its
-    lease: another worker recovers it. If not the job is at fault, but a right, an object or a lock,
+    lease: another worker recovers it. If a right, an object or a lock is at fault, and not the job,
     the worker retries for as long as it lives.
     """
 
@@ -304,11 +288,8 @@ class OutcomeRefused(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerAbandoned(JobEvent):
-    """A handler keeps running past its timeout and does not stop.
-
-    Its slot is abandoned, and its outcome is discarded. When `abandoned` reaches `slots`, the
-    worker ends with WorkerExhausted.
-    """
+    """A handler keeps running past its timeout and does not stop. Its slot is abandoned, and its
+    outcome is discarded. When `abandoned` reaches `slots`, the worker ends with WorkerExhausted."""
 
     level = logging.ERROR
     line = "its handler did not stop at its timeout; its slot is abandoned ({abandoned} of {slots})"
@@ -364,16 +345,14 @@ class WorkerStopped(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopBlocked(Event):
-    """The worker's event loop is blocked: nothing of the worker runs but the renewal of its leases.
-
-    Emitted once after a second, and again when the loop is free (`over`).
-    """
+    """The worker's event loop is blocked: only the renewal of its leases runs. Emitted once after a
+    second, and again when the loop is free (`over`)."""
 
     level = logging.WARNING
     job: int | None
-    """Id of the job whose handler runs on the loop; None: it is no handler."""
+    """Id of the job whose handler runs on the loop; None: no handler runs."""
     job_type: str | None
-    """Name of its type; None likewise."""
+    """Name of its type; None: no handler runs."""
     blocked_s: float
     """Seconds that the loop has been blocked."""
     place: str
@@ -409,10 +388,7 @@ class DatabaseLost(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseCopied(Event):
     """This is a restored copy: the worker claims nothing and does no maintenance until you release
-    it.
-
-    Emitted once a minute.
-    """
+    the copy. Emitted once a minute."""
 
     level = logging.ERROR
     line = "this is a restored copy ({reason}): nothing runs until `rota queues resume --copy`"
@@ -488,8 +464,8 @@ class ScheduleRefused(ScheduleEvent):
     reason: str
     """What is wrong, in words."""
     paused: bool
-    """Whether the fault is in the schedule, which is paused; otherwise a later pass, or a worker
-    that can read the schedule, tries again."""
+    """Whether the schedule is at fault, and paused; otherwise a later pass, or a worker that can
+    read the schedule, tries again."""
 
     def _describe(self) -> str:
         return f"{'paused' if self.paused else 'delayed'}: {one_line(self.reason)}"
@@ -518,7 +494,7 @@ class BreakerOpened(Event):
     for_s: float
     """Seconds until one job may try."""
     failures: int | None
-    """After how many; None: the trial failed."""
+    """After how many failures; None: the trial failed."""
     reason: str
     """The last failure."""
 
@@ -603,10 +579,8 @@ class AlertOver(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertNotSent(Event):
-    """A rule could not be evaluated, an alert could not be posted, or its job not enqueued.
-
-    A later pass tries again.
-    """
+    """A rule could not be evaluated, an alert could not be posted, or its job not enqueued. A later
+    pass tries again."""
 
     level = logging.WARNING
     rule: str
@@ -625,10 +599,8 @@ class AlertNotSent(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpkeepRefused(Event):
-    """The database refuses what a part of the worker wants to do to one job.
-
-    The job stays as it is; the other jobs are handled, and a later pass tries this one again.
-    """
+    """The database refuses what a part of the worker wants to do to one job. The job stays as it
+    is; a later pass tries it again."""
 
     level = logging.ERROR
     line = "{service}: the database refuses job {job}, which stays as it is for now: {reason}"
@@ -660,10 +632,8 @@ class PartitionArchived(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionKept(Event):
-    """A day that is older than the setting could not be dropped or archived yet.
-
-    Usually a transaction has been open for long. A later pass tries again.
-    """
+    """A day that is older than the setting could not be dropped or archived yet. Usually a
+    transaction has been open for long. A later pass tries again."""
 
     level = logging.WARNING
     line = "retention: {partition} stays for now: {reason}"
@@ -685,10 +655,7 @@ class KeysFreed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadArchived(Event):
-    """Dead jobs that no person resolved within their time were moved to history.
-
-    Their resolution says so.
-    """
+    """Dead jobs that no person resolved in time were moved to history, as their resolution says."""
 
     level = logging.WARNING
     jobs: int

@@ -1,8 +1,8 @@
 """Checks that find problems and say how to fix them.
 
 A check is data: its name, its question, where its facts come from, and a pure judgement of them.
-Checks write nothing and no query takes longer than two seconds. A check that the role is not
-allowed to make says so, and the others go on.
+Checks write nothing, and no query takes longer than two seconds. A check that the role may not make
+says so.
 """
 
 from __future__ import annotations

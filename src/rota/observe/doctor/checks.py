@@ -31,18 +31,17 @@ ROTAS = "rota "
 LISTED = 10
 """Most items that a finding lists."""
 IDS = 10_000
-"""Keys of finished jobs, and runs of schedules, that are read for their jobs' ids."""
+"""Most keys of finished jobs, and runs of schedules, that are read for their jobs' ids."""
 HEADS = 1_000
-"""Jobs of each queue and priority whose types are read."""
+"""Most jobs of each queue and priority whose types are read."""
 RUNNING = 1_000
 WAITED_FOR = 100
-"""Lanes, caps, keys of rate limits and breakers that are read of each kind."""
+"""Most lanes, concurrency limits, keys of rate limits and breakers that are read of each kind."""
 UNCOUNTED_MAX = 100_000
-"""Most changes of batches that are counted: a fold behind by as many is behind."""
+"""Most changes of batches that are counted."""
 LATE = timedelta(minutes=1)
 RETENTION_MARGIN = timedelta(days=1)
-"""How long a day may stay after its time: retention runs once an hour, and retries if it must wait.
-"""
+"""How long a day may stay after its time: retention runs hourly, and may have to wait."""
 PARTITION_DAYS = 7
 LOCKED = (
     "run it again; if it stays so, find the blocker: SELECT pid, pg_blocking_pids(pid), query "
@@ -64,10 +63,9 @@ class FactSource:
     app_failure: str | None = None
     """Why the App cannot be imported."""
     known: dict[str, Facts] = field(default_factory=dict)
-    """Facts by statement: several checks judge the same ones."""
+    """Facts by statement: several checks judge the same facts."""
 
     def facts(self, statement: str, **params: Any) -> Facts:
-        """Read the facts of a statement, once."""
         if statement not in self.known:
             self.known[statement] = self.probe.facts(statement, params)
         return self.known[statement]
@@ -78,8 +76,6 @@ Ask = Callable[[FactSource], Facts]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One question."""
-
     name: str
     question: str
     ask: Ask
@@ -233,8 +229,6 @@ CHECKS = (
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """The findings of all checks, in their order."""
-
     findings: tuple[tuple[Check, Finding], ...]
 
     def at(self, level: Level) -> list[tuple[Check, Finding]]:
@@ -257,7 +251,7 @@ def examine(
     thresholds: Thresholds | None = None,
     only: Sequence[str] = (),
 ) -> Examination:
-    """Run all checks, or those with these names.
+    """Run all checks, or the checks in `only`.
 
     Args:
         notify: the App's setting; None without an App.

@@ -9,7 +9,6 @@ from typing import Any
 
 Facts = dict[str, Any]
 NAMES = 3
-"""Most names in a finding."""
 
 
 class Level(StrEnum):
@@ -67,21 +66,17 @@ class Finding:
     cause: Cause | None = None
     """What this finding shows, if others may follow from it."""
     because: tuple[Cause, ...] = ()
-    """What this finding follows from, if another check shows it: the first that is shown."""
+    """Causes from which this finding follows, if another check shows one: the first counts."""
     follows_from: str | None = None
     """The name of the check that shows the cause."""
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing is the matter, as far as the check could see."""
         return self.level in (Level.OK, Level.SKIPPED)
 
 
 def attribute(found: Mapping[str, Finding]) -> dict[str, Finding]:
-    """Return findings, of which those that follow from another say so: one cause is one finding.
-
-    That finding is at least as severe as what follows from it.
-    """
+    """Return the findings so that one cause is one finding, at least as severe as what follows."""
     shown = {
         finding.cause: name
         for name, finding in found.items()
@@ -106,26 +101,22 @@ def attribute(found: Mapping[str, Finding]) -> dict[str, Finding]:
 
 
 def ok(what: str) -> Finding:
-    """Make a finding that needs nothing."""
     return Finding(Level.OK, what)
 
 
 def warn(
     what: str, what_to_do: str, *, cause: Cause | None = None, because: tuple[Cause, ...] = ()
 ) -> Finding:
-    """Make a finding that a person should look at."""
     return Finding(Level.WARN, what, what_to_do, cause, because)
 
 
 def bad(
     what: str, what_to_do: str, *, cause: Cause | None = None, because: tuple[Cause, ...] = ()
 ) -> Finding:
-    """Make a finding that a person must act on."""
     return Finding(Level.BAD, what, what_to_do, cause, because)
 
 
 def skip(what: str, what_to_do: str = "") -> Finding:
-    """Make the finding of a check that was not made."""
     return Finding(Level.SKIPPED, what, what_to_do)
 
 
@@ -138,21 +129,20 @@ class Thresholds:
     """How long a transaction of Rota's may need on a slow day."""
     skew_s: float = 5.0
     snapshot_s: tuple[float, float] = (600.0, 3600.0)
-    """From the first value on it is a warning, from the second on bad; so with all pairs below."""
+    """The first value is a warning, the second is bad; so with all pairs below."""
     snapshot_xids: tuple[int, int] = (1_000_000, 20_000_000)
-    """For holders whose age in seconds is unknown."""
+    """Transactions since a holder began whose age in seconds is unknown."""
     dead_rows: int = 50_000
     dead_share: float = 0.5
     """A table gets a warning above `dead_rows` plus this share of its live rows."""
     partition_days: tuple[int, int] = (6, 1)
-    """Days ahead without a partition: a gap within the first is a warning, within the second bad.
-    """
+    """Days ahead without a partition: a gap in the first is a warning, in the second bad."""
     connections_share: tuple[float, float] = (0.8, 0.95)
     due_s: tuple[float, float] = (300.0, 3600.0)
     alone_s: float = 120.0
     """How long due jobs may wait while no worker is alive: cron starts one each minute."""
     cap_s: float = 600.0
-    """How long the next job of a full cap may wait."""
+    """How long the next job of a full concurrency limit may wait."""
     backlog_s: float = 3600.0
     """How far ahead the last job that waits for a rate limit may be due."""
     unread_s: float = 600.0
@@ -180,7 +170,6 @@ class Thresholds:
 
 
 def size(count: float) -> str:
-    """Format a number of bytes for people."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"

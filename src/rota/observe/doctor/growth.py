@@ -1,7 +1,5 @@
-"""Signs that a team outgrows one table of one database.
-
-Pure: facts in, a finding out. docs/operate/outgrown.md has the figure behind each limit.
-"""
+"""Signs that a team outgrows one table of one database. Pure: facts in, a finding out.
+docs/operate/outgrown.md has the figure behind each limit."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""Judgements of the server and of Rota's schema in it. Pure: facts in, a finding out.
-
-Each answers the question that stands beside it in `CHECKS`.
-"""
+"""Judgements of the server and of Rota's schema in it. Pure: facts in, a finding out. Each function
+answers the question that stands beside it in `CHECKS`."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from rota.observe.doctor.finding import Cause, Facts, Finding, Thresholds, bad, 
 
 POSTGRESQL_MIN = 140_000
 _NO_UPKEEP = (Cause.COPY, Cause.ROLE, Cause.NO_WORKER)
-"""Why no worker does what it should do each hour."""
+"""Why no worker does the hourly maintenance."""
 MONITOR = "grant pg_monitor to this role to see more"
 
 

@@ -1,5 +1,4 @@
-"""Judgements of what holds jobs back: lanes, caps, rate limits, breakers, other jobs. Pure: facts
-in, a finding out."""
+"""Judgements of what holds jobs back: lanes, limits, breakers, other jobs. Pure."""
 
 from __future__ import annotations
 
@@ -84,7 +83,7 @@ def payloads(facts: Facts, thresholds: Thresholds) -> Finding:
 
 
 def secrets(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge whether jobs are sealed under keys that no worker has, or under other ones."""
+    """Judge whether jobs are sealed under keys that no worker has, or under other keys."""
     keyless = facts["keyless"]
     if not keyless:
         return ok(

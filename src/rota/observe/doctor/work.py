@@ -27,7 +27,7 @@ def queues(facts: Facts, thresholds: Thresholds) -> Finding:
 
 
 def urgent(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge whether urgent jobs have a slot while ordinary ones run."""
+    """Judge whether urgent jobs have a slot while ordinary jobs run."""
     queues = facts["queues"]
     if not queues:
         return ok("no job of high priority (above 0) has to wait for the only slot of its workers")
@@ -63,8 +63,7 @@ def types(facts: Facts, thresholds: Thresholds) -> Finding:
 
 
 def _why_unknown(facts: Facts) -> tuple[Cause, ...]:
-    """Return what may be the cause that no worker knows these types, all of them. A mistyped name
-    is its own."""
+    """Return the possible causes that no worker knows these types. A wrong name has no cause."""
     strange, of_app = facts["strange"], {one["name"] for one in facts["app"] or ()}
     if all(one["is_declared"] for one in strange):
         is_served = any(one["is_served"] for one in strange)
@@ -127,8 +126,7 @@ def workers(facts: Facts, thresholds: Thresholds) -> Finding:
 
 
 def refusals(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge whether the database refuses what live workers must do: claims, outcomes, or
-    maintenance."""
+    """Judge whether the database refuses what live workers must do."""
     long = [one for one in facts["refused"] if one["refused_s"] >= thresholds.refused_s]
     if not long:
         return ok("the database refuses nothing that a live worker does")

@@ -1,7 +1,5 @@
 """A process and its parent: the start, the channel between them, and the end of either.
-
-`ChildProcess` is the parent's side, `join_parent` the child's.
-"""
+`ChildProcess` is the parent's side, `join_parent` the child's."""
 
 from __future__ import annotations
 
@@ -24,19 +22,15 @@ from rota.embedded import SESSION_VARIABLE
 from rota.runtime.procfs import is_alive
 
 GONE_S = 1.0
-"""Longest wait for the end of a process that was killed and is not ours to reap. In an
-uninterruptible sleep it may take for ever."""
+"""Longest wait for a killed process that is not ours to reap: it may sleep uninterruptibly."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""What a terminal or a supervisor sends to every process it sees. They wait until the child is
-able to handle them."""
+"""What a terminal or a supervisor sends to every process: held until the child can handle it."""
 
 
 class Channel:
     """One end of the connection between a parent and its child. A message is any value that
-    pickles; messages arrive in order. Send from any thread, receive in one.
-
-    The end of the other process, however it came, ends the channel: EOFError.
-    """
+    pickles; messages arrive in order. Send from any thread, receive in one thread. The end of the
+    other process ends the channel: EOFError."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -54,11 +48,8 @@ class Channel:
             self._send(message)
 
     def offer(self, message: Any, timeout_s: float) -> bool:
-        """Send a short message if the channel takes it within `timeout_s`; return whether it did.
-
-        It does not while the other process is frozen and the channel is full. Raises EOFError as
-        `send` does.
-        """
+        """Send a short message if the channel takes it within `timeout_s`; return whether it did. A
+        frozen process with a full channel takes none. Raises EOFError as `send` does."""
         if not self._sending.acquire(timeout=timeout_s):
             return False
         try:
@@ -80,11 +71,8 @@ class Channel:
             raise EOFError from None
 
     def receive(self, timeout_s: float | None = None) -> Any:
-        """Return the next message; None if none arrives in time.
-
-        Raises:
-            EOFError: the other end is closed, and everything that it sent was received.
-        """
+        """Return the next message; None: none arrives in time. Raises EOFError if the other end is
+        closed and all messages were received."""
         try:
             return self._connection.recv() if self._connection.poll(timeout_s) else None
         except (EOFError, OSError):
@@ -92,7 +80,6 @@ class Channel:
             raise EOFError from None
 
     def close(self) -> None:
-        """Close this end; again, it changes nothing."""
         self._connection.close()
 
 
@@ -109,13 +96,13 @@ def join_parent(descriptor: int) -> Channel:
 
 
 class ChildProcess:
-    """A Python process of this one. Spawned, never forked: a copy of a process with threads may
-    hang. It leads a session and a process group, so that no terminal reaches it and one signal
-    reaches it with everything that it started.
+    """A Python process of this process. Spawned, never forked: a copy of a process with threads may
+    hang. It leads a session and a process group: no terminal reaches it, and one signal reaches it
+    with its children.
 
-    It starts with `arguments` and, as the last, the descriptor of its end of the channel. When
-    this process ends, the channel ends, and the child decides what to do about it. With
-    `dies_with_parent` the kernel kills its group at that moment.
+    It starts with `arguments` and, as the last, the descriptor of its end of the channel. When this
+    process ends, the channel ends, and the child decides what to do. With `dies_with_parent` the
+    kernel kills its group at that moment.
 
     One thread talks to it and reaps it; any thread may call `kill`.
     """
@@ -130,7 +117,7 @@ class ChildProcess:
     ) -> None:
         self._reaping = threading.Lock()
         self._status: int | None = None
-        """The exit status. Once it is set the pid may be another process's."""
+        """The exit status. Once it is set, another process may have the pid."""
         ours, theirs = Pipe()
         self.channel = Channel(ours)
         watched, self._lifeline = os.pipe()
@@ -138,7 +125,7 @@ class ChildProcess:
         try:
             self._process = _spawn(arguments, theirs.fileno(), watched, stdout, environment)
             self.pid = self._process.pid
-            """Also the number of its process group."""
+            """The number of its process group too."""
             if dies_with_parent:
                 kill_at_hang_up(watched, self.pid)
         except BaseException:
@@ -150,7 +137,7 @@ class ChildProcess:
 
     @property
     def has_exited(self) -> bool:
-        """Whether it has ended. What it sent before that may still be in the channel."""
+        """Whether it has ended. Its last messages may still be in the channel."""
         return self._status is not None or self._wait(os.WNOHANG)
 
     def wait_for_exit(self) -> None:
@@ -158,7 +145,6 @@ class ChildProcess:
         _wait_until(lambda: self.has_exited)
 
     def kill(self) -> None:
-        """Kill it and its process group; do not wait for their end."""
         with self._reaping:
             if self._status is None:
                 with suppress(ProcessLookupError):
@@ -180,7 +166,7 @@ class ChildProcess:
             with suppress(ChildProcessError):  # its own children, if this process is pid 1
                 while os.waitpid(-self.pid, 0):
                     pass
-            # A next attempt may need the memory and the files that they held.
+            # A next attempt may need the group's memory and files.
             _wait_until(lambda: not is_alive(self.pid))
         assert self._status is not None
         return self._status
@@ -204,11 +190,11 @@ class ChildProcess:
 _open: set[ChildProcess] = set()
 _forking = threading.local()
 handled: set[int] = set()
-"""The signals for which this process has set handlers while it runs those of jobs."""
+"""The signals for which this process has set handlers while it runs handlers of jobs."""
 
 
 def _hold_signals() -> None:
-    # One that came to the copy before its handlers are gone would be lost.
+    # A signal that came to the copy before its handlers are gone would be lost.
     _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, handled)
 
 
@@ -234,7 +220,7 @@ os.register_at_fork(
 
 
 def find_exited(known: Container[int]) -> int | None:
-    """Return the pid of a known child that has ended and was not reaped. Others that have ended are
+    """Return the pid of a known child that has ended and was not reaped. Other ended children are
     reaped: as pid 1, this process is the parent of every orphan."""
     with suppress(ChildProcessError):
         while found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):

@@ -40,10 +40,10 @@ SYSTEM_CLOCK = Clock()
 
 
 STALL = 4
-"""What takes more than so many times as long as the last of its kind was held up."""
+"""A pass that takes more than so many times as long as the pass before was held up."""
 
 
 def count_usual(took_s: float, last_s: float) -> float:
-    """Return how many of the seconds count that a pass took, if the one before counted `last_s`:
-    what is done a share of the time must not be put off for long because a server stood still."""
+    """Return how many of a pass's seconds count, if the pass before counted `last_s`: work that
+    gets a share of the time must not wait for long because a server stood still once."""
     return min(took_s, STALL * last_s)

@@ -1,5 +1,4 @@
-"""The port of a container's probes, `/healthz` (liveness) and `/readyz` (readiness), and of
-`/metrics`."""
+"""The port of a container's probes, `/healthz` and `/readyz`, and of `/metrics`."""
 
 from __future__ import annotations
 
@@ -17,13 +16,10 @@ Probe = Callable[[], str | None]
 """Returns what is wrong; None: nothing. Called in the thread of the server."""
 
 CLIENT_S = 10.0
-"""A client is disconnected after this long, whatever it has sent or read. Prometheus waits as long
-for `/metrics`."""
+"""Seconds after which a client is disconnected. Prometheus waits as long for `/metrics`."""
 CLIENTS_MAX = 64
-"""Most clients at once. One more is served, and the oldest is disconnected: clients that send
-slowly must not keep a probe out."""
+"""Most clients at once. One more disconnects the oldest: slow clients keep out no probe."""
 LINES_MAX = 100
-"""Most lines of a request that are read."""
 
 
 @contextmanager
@@ -31,12 +27,8 @@ def serve_health(
     port: int | None, liveness: Probe, readiness: Probe, metrics: Callable[[], str] | None = None
 ) -> Iterator[None]:
     """Answer on a port of all interfaces, for a block, from a thread: 200, or 503 and the reason.
-
-    Without a port it does nothing.
-
-    Raises:
-        ConfigurationError: the port is in use, or this user may not listen on it.
-    """
+    Without a port it does nothing. Raises ConfigurationError if the port is in use or not
+    allowed."""
     if port is None:
         yield
         return
@@ -77,7 +69,6 @@ class _Server:
         """The oldest first."""
 
     def run(self, loop: asyncio.AbstractEventLoop, listening: socket.socket) -> None:
-        """Serve until `is_over`."""
         with asyncio.Runner(loop_factory=lambda: loop) as runner:
             runner.run(self._serve(listening))
 

@@ -1,7 +1,5 @@
-"""Calls to a URL that the operator gave: a webhook, a dead-man switch.
-
-Such a URL is a secret: errors and log lines show its host and nothing else of it.
-"""
+"""Calls to a URL that the operator gave: a webhook, a dead-man switch. Such a URL is a secret:
+errors and log lines show only its host."""
 
 from __future__ import annotations
 
@@ -20,9 +18,9 @@ from rota.runtime.loop import call_in_thread
 logger = logging.getLogger("rota")
 
 ANSWER_S = 5.0
-"""Longest time to connect, and longest time for the answer."""
+"""Longest time to connect, and longest time for the answer, in seconds."""
 CALL_S = 10.0
-"""Longest time for a whole call: names may resolve slowly, and a server may answer byte by byte."""
+"""Longest time for a call, in seconds: names may resolve slowly, or an answer come byte by byte."""
 
 
 class CallFailed(Exception):
@@ -34,8 +32,7 @@ class CallRefused(CallFailed):
 
 
 def check_url(url: str, name: str) -> str:
-    """Return the URL. Raises ConfigurationError if it cannot be called; `name` is the option or
-    variable that gave it."""
+    """Return the URL. Raises ConfigurationError if it cannot be called; `name` is its option."""
     try:
         parts = urlsplit(url)
         is_fit = (
@@ -60,18 +57,15 @@ def check_url(url: str, name: str) -> str:
 
 
 def host(url: str) -> str:
-    """The part of a URL that may be shown."""
+    """Return the part of a URL that may be shown."""
     return urlsplit(url).hostname or "?"
 
 
 def call(url: str, body: bytes | None = None) -> None:
     """GET a URL, or POST JSON to it. May block for longer than CALL_S.
 
-    Certificates are checked. Redirects are not followed: they could lead anywhere.
-
-    Raises:
-        CallRefused: it answered with another status than 2xx.
-        CallFailed: it did not answer.
+    Certificates are checked. Redirects are not followed: they could lead anywhere. Raises
+    CallRefused for an answer with another status than 2xx, and CallFailed without an answer.
     """
     headers = {"User-Agent": "rota", "Connection": "close"} | (
         {} if body is None else {"Content-Type": "application/json"}
@@ -114,12 +108,11 @@ async def aping(url: str) -> None:
 
 
 def ping(url: str) -> None:
-    """Call `aping` from plain code."""
     asyncio.run(aping(url))
 
 
 def _of(error: object) -> str:
-    """An error without any part of the URL: some of the library's own texts quote it."""
+    """Describe an error without any part of the URL, which texts of the library may quote."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return type(error).__name__

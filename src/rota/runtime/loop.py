@@ -23,18 +23,11 @@ LEFT_BEHIND_S = 1.0
 
 
 def run_alone(verb: str, work: Coroutine[Any, Any, T], close: Callable[[], Awaitable[None]]) -> T:
-    """Run `work` on a loop of its own, then `close`.
+    """Run `work` on a loop of its own, then `close`, which releases what belongs to the loop.
 
-    Ctrl-C cancels the work. So does a SystemExit that a signal handler of the application raises,
-    or a task that a handler started: asyncio raises it out of the loop.
-
-    Args:
-        verb: the method that was called, as in `run`.
-        work: the coroutine to run.
-        close: releases what belongs to the loop.
-
-    Raises:
-        UsageError: a loop runs in this thread already.
+    Ctrl-C cancels the work. So does a SystemExit of a signal handler or of a task of a handler:
+    asyncio raises it out of the loop. Raises UsageError if a loop runs in this thread; `verb` is
+    the called method, as in `run`.
     """
     if is_in_loop():
         work.close()
@@ -78,7 +71,7 @@ def _run(work: Coroutine[Any, Any, T], close: Callable[[], Awaitable[None]]) -> 
 
 
 async def _cancel_remaining() -> list[str]:
-    """Cancel the tasks that handlers left behind. Return the names of those that do not stop."""
+    """Cancel the tasks that handlers left behind. Return the names of tasks that do not stop."""
     loop = asyncio.get_running_loop()
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
@@ -88,7 +81,7 @@ async def _cancel_remaining() -> list[str]:
             await asyncio.wait(tasks, timeout=LEFT_BEHIND_S)
     finally:
         # A closing loop waits for the calls in its executor, which no one can stop. Tasks that
-        # clean up in a thread need theirs until here.
+        # clean up in a thread need their executor until here.
         loop.set_default_executor(ThreadPoolExecutor())
     names = [task.get_name() for task in tasks if not task.done()]
     if names:
@@ -98,10 +91,7 @@ async def _cancel_remaining() -> list[str]:
 
 @contextmanager
 def _rare_collections() -> Iterator[None]:
-    """Run the garbage collector less often, for a block.
-
-    Thousands of jobs are alive for a moment, and each collection would walk over all of them.
-    """
+    """Run the garbage collector less often: it would walk over thousands of short-lived jobs."""
     before = gc.get_threshold()
     gc.set_threshold(*COLLECT_AFTER)
     try:
@@ -111,7 +101,6 @@ def _rare_collections() -> Iterator[None]:
 
 
 def is_in_loop() -> bool:
-    """Whether a loop runs in this thread."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -120,11 +109,8 @@ def is_in_loop() -> bool:
 
 
 def call_in_thread(call: Callable[[], T], name: str) -> asyncio.Future[T]:
-    """Call in a thread of its own, for which nobody waits: neither a loop nor a process at its end.
-
-    Raises:
-        RuntimeError: the machine cannot start a thread.
-    """
+    """Call in a thread of its own, for which neither a loop nor a process waits at its end. Raises
+    RuntimeError if the machine cannot start a thread."""
     answer = Future[T]()
     answer.set_running_or_notify_cancel()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from time import monotonic
 
 FRESH_S = 0.25
-"""One reading of all processes serves every caller within this time."""
+"""Seconds for which one reading of all processes serves every caller."""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _STATE, _GROUP, _RESIDENT = 0, 2, 21
 """Fields of a stat line, counted after the name: proc_pid_stat(5)."""

@@ -17,15 +17,12 @@ from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.runtime.throttle import Throttle
 
 BACK_OFF_S = (0.1, 10.0)
-"""The first and the longest pause while the database is away. Jitter keeps workers from coming
-back all at once."""
+"""The first and the longest pause while the database is away. Jitter spreads the workers."""
 CANCEL_S = 0.5
-"""How long a task may take to end when it is cancelled, before it is cancelled again."""
+"""Seconds that a cancelled task may take to end before it is cancelled again."""
 CLOSED_S = 1.0
-"""Seconds between checks of a closed pause gate."""
 LOG_S = 10.0
-"""Seconds between two log lines with the same reason: a database that is away for an hour does not
-fill the log."""
+"""Seconds between two log lines with the same reason, as an outage may last for an hour."""
 
 
 class PauseGate:
@@ -45,60 +42,55 @@ class Service(ABC):
 
     name: str
     pause_gate: PauseGate | None = None
-    """The service turns only while this is open."""
+    """The service turns only while this gate is open."""
 
     def __init__(self, bus: Bus, clock: Clock = SYSTEM_CLOCK) -> None:
         self.bus = bus
         self.clock = clock
         self.back_off = BackOff(*BACK_OFF_S)
-        """The pauses while the database is away."""
         self.away_since: float | None = None
         """Since when, in monotonic seconds, the database has not answered this loop."""
         self.refusal: str | None = None
-        """Why its last turn failed; None: it did not. The worker's row shows it: if that can be
-        written, the database is not away."""
+        """Why its last turn failed; None: it did not. The worker's row shows it, if possible."""
         self._awake = asyncio.Event()
         self._awake_now = asyncio.Event()
         self._turn_at = inf
-        """When the pause ends, or the next one at the latest."""
+        """When the pause ends at the latest, in monotonic seconds."""
         self._is_moved = False
-        """Whether that was changed, and nothing else has ended the pause."""
+        """Whether `_turn_at` was moved, and nothing else has ended the pause."""
         self._throttle = Throttle(clock, LOG_S)
         self._is_stopping = False
 
     @abstractmethod
     async def tick(self) -> float | None:
-        """Do one turn; return the seconds to pause, None to pause until woken."""
+        """Do one turn; return the seconds to pause; None: pause until woken."""
 
     async def close(self) -> None:  # noqa: B027 - most have nothing to release
         """Release what the loop used, after its last turn."""
 
     def wake(self) -> None:
-        """End the pause."""
         self._is_moved = False
         self._awake.set()
 
     def wake_in(self, pause_s: float) -> None:
-        """End the pause within this time."""
         self._turn_at = min(self._turn_at, self.clock.monotonic() + pause_s)
         if not self._awake.is_set():
             self._is_moved = True
             self._awake.set()
 
     def wake_now(self) -> None:
-        """End the pause, also that of a database that is away."""
+        """End the pause, even the pause of an outage."""
         self.back_off.tries = 0
         self._is_moved = False
         self._awake.set()
         self._awake_now.set()
 
     def stop(self) -> None:
-        """End the loop after the current turn."""
         self._is_stopping = True
         self.wake_now()
 
     async def run(self) -> None:
-        """Turn until stopped. While the database is away, wait with growing pauses and carry on."""
+        """Turn until stopped. While the database is away, wait with growing pauses."""
         try:
             while not self._is_stopping:
                 self._awake.clear()
@@ -163,7 +155,7 @@ class Service(ABC):
 
 
 class LoopThread:
-    """A thread with an event loop of its own, which runs while a handler blocks the worker's."""
+    """A thread with its own event loop, which runs while a handler blocks the worker's loop."""
 
     def __init__(self, name: str) -> None:
         self.loop = asyncio.new_event_loop()
@@ -177,7 +169,6 @@ class LoopThread:
         self.loop.close()
 
     async def run(self, coroutine: Coroutine[object, object, None]) -> None:
-        """Run a coroutine there and wait for it here."""
         await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self.loop))
 
     def stop(self) -> None:
@@ -186,11 +177,8 @@ class LoopThread:
 
 
 async def cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel tasks and wait for their end, a second at most.
-
-    A task that waits for an answer is cancelled twice: at first psycopg asks the server to give up
-    the query, and waits up to ten seconds for that.
-    """
+    """Cancel tasks and wait for their end, a second at most. Each is cancelled twice: at first
+    psycopg asks the server to give up the query, and waits up to ten seconds for that."""
     left = {task for task in tasks if not task.done()}
     for _ in range(2):
         for task in left:

@@ -26,9 +26,9 @@ METRICS = "metrics"
 REPORT_S = 1.0
 """Seconds between two reports of the worker's state."""
 OFFER_S = 1.0
-"""Longest wait for a parent that is frozen and takes no message; the message is dropped."""
+"""Longest wait for a frozen parent that takes no message; then the message is dropped."""
 ORPHAN_S = 0.7
-"""Time that a worker process whose parent is gone has to hand its jobs back."""
+"""Seconds that a worker process without its parent has to hand its jobs back."""
 
 
 class WorkerState(Protocol):
@@ -43,8 +43,6 @@ class WorkerState(Protocol):
 
 
 class SupervisedWorker(Protocol):
-    """A worker that its parent can stop."""
-
     @property
     def health(self) -> WorkerState: ...
 
@@ -54,8 +52,8 @@ class SupervisedWorker(Protocol):
 
 
 class Vitals(msgspec.Struct, omit_defaults=True):
-    """What a worker process sends its parent. It travels as a dict: parent and child may be of
-    two releases, when the package is replaced while the parent runs."""
+    """What a worker process sends its parent. It travels as a dict: parent and child may be of two
+    releases, when the package is replaced meanwhile."""
 
     is_fit: bool = False
     """The App was found, and the schema of its database fits: so further processes may start."""
@@ -64,7 +62,7 @@ class Vitals(msgspec.Struct, omit_defaults=True):
     readiness: str | None = None
     """Why it takes no jobs; None: it takes jobs."""
     passes: int = 0
-    """Good passes of upkeep since the worker started."""
+    """Good passes of maintenance since the worker started."""
     report: dict[str, Any] | None = None
     """The worker's summary; in the last message only."""
     metrics: str | None = None
@@ -72,7 +70,7 @@ class Vitals(msgspec.Struct, omit_defaults=True):
 
 
 class Supervised:
-    """This process. A thread receives stop requests, so they arrive also while the loop is blocked.
+    """This process. A thread receives stop requests, so they arrive while the loop is blocked.
     Requests that come before the worker exists wait for it."""
 
     def __init__(self, descriptor: int) -> None:
@@ -103,11 +101,9 @@ class Supervised:
                 self._without_worker = "stopping"
 
     def confirm_fit(self) -> None:
-        """Tell the parent that nothing keeps this process from working."""
         self._send(Vitals(is_fit=True, readiness="starting"))
 
     def report(self, report: msgspec.Struct) -> None:
-        """Send the parent the worker's summary."""
         facts = msgspec.to_builtins(report)
         self._send(Vitals(report=facts, readiness="stopping", metrics=self._render_metrics()))
 
@@ -137,7 +133,7 @@ class Supervised:
             if self._worker is None:
                 os._exit(1)
             # This timer needs neither the interpreter's lock, which a handler may hold, nor a
-            # stream, which may be full.
+            # stream.
             faulthandler.dump_traceback_later(ORPHAN_S, exit=True, file=self._devnull)
             self._pass_on(STOP_NOW)
         logger.error("the parent process is gone: this process hands its jobs back and ends")
@@ -174,6 +170,6 @@ current: Supervised | None = None
 
 
 def join(descriptor: int) -> None:
-    """Make this process a supervised one, which does not outlive its parent."""
+    """Make this process a supervised process, which does not outlive its parent."""
     global current
     current = Supervised(descriptor)

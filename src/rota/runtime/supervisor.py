@@ -1,9 +1,9 @@
-"""Several worker processes under one parent, on Linux: it starts them, replaces those that die,
-forwards stop requests, and reaps orphans.
+"""Several worker processes under one parent, on Linux: it starts them, replaces dead processes,
+forwards stop requests, and reaps orphans. `rota.runtime.supervised` is the child's side.
 
-The parent imports nothing of the application, so nothing of it can harm the parent. It sends stop
-requests through the channel, not as signals: so they reach a child that is still importing or whose
-loop is blocked, and none counts twice. `rota.runtime.supervised` is the child's side.
+The parent imports nothing of the application, so the application cannot harm the parent. It sends
+stop requests through the channel, not as signals: so they reach a child that is still importing or
+whose loop is blocked, and no request counts twice.
 """
 
 from __future__ import annotations
@@ -35,30 +35,26 @@ from rota.runtime.supervised import METRICS, STOP, STOP_NOW, Vitals
 logger = logging.getLogger("rota")
 
 ENDS_MAX = 5
-"""When this many processes end within a minute without a stop request, the supervisor gives up."""
+"""If this many processes end within ENDS_S without a stop request, the supervisor gives up."""
 ENDS_S = 60.0
 BACK_OFF_S = (0.25, 10.0)
-"""The first and the longest pause before a process is replaced; doubled with each end within a
-minute."""
+"""The first and the longest pause before a process is replaced; doubled with each end in ENDS_S."""
 REST_S = 60.0
-"""The pause of one of several databases whose processes cannot work, while others are worked."""
+"""The pause of a database whose processes cannot work, while other databases are worked."""
 TURN_S = 1.0
-"""The longest turn of the parent, when nothing happens."""
 SILENT_S = 10.0
-"""A child that sends nothing for this long, or a parent stuck for as long, fails the liveness
-probe."""
+"""Seconds after which a silent child, or a stuck parent, fails the liveness probe."""
 PING_S = 55.0
 """The shortest time between two pings, however many processes report a good pass each minute."""
 _HOPELESS = (2, 3)
-"""Exit statuses of wrong usage and configuration, which a retry does not fix. Once a process has
-found both right, such an exit is like any other: a login that is refused for a moment must not end
-the other processes."""
+"""Exit statuses of wrong usage and configuration, which a retry does not fix. After a process was
+fit, they count as any other end: a login that fails for a moment must not end other processes."""
 _DATABASE_AWAY = 5
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 
 
 class SumsMetrics(Protocol):
-    """Adds up what worker processes measure; also of those that have ended."""
+    """Adds up what worker processes measure, with the figures of ended processes."""
 
     def note(self, pid: int, text: str, database: str | None) -> None: ...
     def end(self, pid: int) -> None: ...
@@ -67,25 +63,22 @@ class SumsMetrics(Protocol):
 
 @dataclass(eq=False)
 class ServedDatabase:
-    """A database and its worker processes. Until a first one says that it is fit, there is one
-    only, so that what is wrong with the configuration is logged once."""
+    """A database and its worker processes. Until one is fit, it has no second process."""
 
     name: str | None = None
-    """Where it is, for the log and the metrics; None: it is the only one, the App's."""
+    """Where it is, for the log and the metrics; None: it is the App's only database."""
     url: str | None = None
     """None: the App knows it."""
     living: int = 0
     started: int = 0
     start_at: float = 0.0
     is_fit: bool = False
-    """Whether a process has reported that it is fit."""
     has_passed: bool = False
     """Whether a process has reported a good pass since the last ping."""
     failed_at: float = float("-inf")
-    """When it was last found that its processes cannot work; no more, once one has a good pass."""
+    """When its processes were last found unable to work, unless one has had a good pass since."""
     ends: deque[tuple[float, bool]] = field(default_factory=deque)
-    """The ends of the last minute without a stop request: when, and whether it counts towards
-    ENDS_MAX."""
+    """Ends of the last minute without a stop request: when, and if each counts for ENDS_MAX."""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -98,15 +91,14 @@ class ServedDatabase:
 
 
 class WorkerChild(ChildProcess):
-    """A worker process, as its parent knows it."""
+    """A worker process, seen from its parent."""
 
     def __init__(self, arguments: list[str], database: ServedDatabase) -> None:
         super().__init__(arguments, environment=database.environment)
         self.database = database
         self.vitals = Vitals(readiness="starting")
-        """Its last message."""
         self.received_at: float | None = None
-        """When that arrived; None before the first one."""
+        """When `vitals` arrived; None before the first message."""
 
     def send(self, request: str) -> None:
         """Send a stop request; a child that has ended needs none."""
@@ -114,15 +106,13 @@ class WorkerChild(ChildProcess):
             self.channel.send(request)
 
     def receive(self) -> Iterator[Vitals]:
-        """Yield the messages that arrived since the last call."""
         with suppress(EOFError):
             while (message := self.channel.receive(0)) is not None:
-                # A child of another release may send what this one cannot read.
+                # A child of another release may send a message that this release cannot read.
                 with suppress(msgspec.ValidationError):
                     yield msgspec.convert(message, Vitals)
 
     def liveness(self, now: float) -> str | None:
-        """Return what is wrong with it; None: nothing."""
         silent_s = 0.0 if self.received_at is None else now - self.received_at
         return f"silent for {silent_s:.0f} s" if silent_s > SILENT_S else self.vitals.liveness
 
@@ -132,8 +122,8 @@ class Supervisor:
     takes the channel's descriptor. `liveness` and `readiness` may be called from any thread; None
     means live, or ready.
 
-    They are kept until a signal, a drain's end, or too many ends: after that no child is started.
-    Of several databases, one whose processes cannot work rests, and ends no process of another.
+    The processes are kept until a signal, a drain's end, or too many ends: after that no child is
+    started. A database whose processes cannot work rests, and ends no process of another database.
     """
 
     def __init__(
@@ -164,11 +154,7 @@ class Supervisor:
 
     def run(self) -> int:
         """Keep the processes up until SIGTERM, SIGINT or SIGHUP; in a drain until all have ended.
-        Return the worst exit status of those that ended then.
-
-        Raises:
-            ProcessesFailed: they ended again and again.
-        """
+        Return the worst exit status. Raises ProcessesFailed if processes ended again and again."""
         with _signal_socket() as signals:
             try:
                 while self._children or any(map(self._count_missing, self._databases)):
@@ -185,8 +171,7 @@ class Supervisor:
         return self._status
 
     def liveness(self) -> str | None:
-        """Return why a probe should restart all processes. That one is being replaced is no reason:
-        this is what the parent is for."""
+        """Return why a probe should restart all processes. The replacement of one is no reason."""
         now = monotonic()
         if now - self._turned_at > SILENT_S:
             return f"the parent process has been stuck for {now - self._turned_at:.0f} s"
@@ -196,7 +181,6 @@ class Supervisor:
         return None
 
     def readiness(self) -> str | None:
-        """Return why not all of them take jobs."""
         if self._stops:
             return "stopping"
         children = list(self._children.values())
@@ -273,8 +257,7 @@ class Supervisor:
             child.vitals = vitals
 
     def _ping(self) -> None:
-        """Ping for all of them, once each database had a good pass. In a thread, because the parent
-        must not wait for the answer."""
+        """Ping once each database had a good pass: in a thread, as the parent must not wait."""
         now, have_passed = monotonic(), all(one.has_passed for one in self._databases)
         if self._ping_url is not None and have_passed and now - self._pinged_at >= PING_S:
             self._pinged_at = now
@@ -311,7 +294,7 @@ class Supervisor:
         how = f"{database.describe(child.pid)} {describe_exit(status)}"
         if self._stops or self._drain:
             logger.info("%s", how)
-            # One that was still waiting for its database when it was told to stop has no trouble.
+            # A process that waited for its database when it was told to stop has no trouble.
             is_away = status == _DATABASE_AWAY and not child.vitals.is_fit and not self._drain
             self._status = max(self._status, 0 if is_away else _share(status))
         elif status in _HOPELESS and not database.is_fit:  # it was alone, and has logged why
@@ -322,8 +305,7 @@ class Supervisor:
             self._back_off(database, how, counts=status not in (0, _DATABASE_AWAY))
 
     def _back_off(self, database: ServedDatabase, how: str, *, counts: bool) -> None:
-        """Pause before the next start. An outage of the database does not count: to end the other
-        processes would not bring it back."""
+        """Pause before the next start. An outage of the database does not count for ENDS_MAX."""
         now = monotonic()
         database.ends.append((now, counts))
         while now - database.ends[0][0] > ENDS_S:
@@ -339,8 +321,7 @@ class Supervisor:
         logger.warning("%s; another starts in %.1f s", how, pause_s)
 
     def _rest(self, database: ServedDatabase, how: str) -> None:
-        """Start nothing for a database for a while; give up if none of the databases can be
-        worked."""
+        """Start nothing for a database for a while; give up if no database can be worked."""
         now = database.failed_at = monotonic()
         if all(now - one.failed_at < 3 * REST_S for one in self._databases):
             self._give_up()
@@ -357,8 +338,7 @@ class Supervisor:
 
 
 def _share(status: int) -> int:
-    """Return the exit status that one child contributes to that of all. A child that a stop signal
-    killed while it was importing ended as requested."""
+    """Return what a child adds to the exit status of all; 0 for a stop during its import."""
     if status in (-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP):
         return 0
     return 1 if status < 0 else status

@@ -19,11 +19,8 @@ class Throttle:
         most: int | None = None,
         within_s: float = 0.0,
     ) -> None:
-        """
-        Args:
-            every_s: seconds between two reports of the same key.
-            most: most reports of all keys together within `within_s`. Defaults to any number.
-        """
+        """Make one: `every_s` seconds between two reports of a key, and `most` reports of all keys
+        within `within_s`; None: any number."""
         self._clock = clock
         self._every_s = every_s
         self._most = most
@@ -34,7 +31,7 @@ class Throttle:
         self._prune_at = clock.monotonic() + every_s
 
     def allows(self, key: Hashable = None) -> bool:
-        """Whether it may be reported now; what is allowed counts as reported."""
+        """Whether `key` may be reported now; what is allowed counts as reported."""
         now = self._clock.monotonic()
         said_at = self._said_at.get(key)
         if (said_at is not None and now - said_at < self._every_s) or self._is_full(now):

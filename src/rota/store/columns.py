@@ -1,7 +1,7 @@
 """Columns that many files of SQL list: each list is written once, here.
 
 In the files of `schema/`, `{content}` is such a list, and `{j.content}` the same list of the table
-`j`. A column that joins a list needs no change in those files; nor does an option of a job type.
+`j`. A new column of a list needs no change in those files; nor does an option of a job type.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _VALUES = {
     "refusal": "null",
     "start": "case when p_starts is not null then p_starts ->> j.id::text end",
 }
-"""How a field is made of the columns of `job` where it is none of them."""
+"""How a field is made of the columns of `job` if it is no column itself."""
 JOB = tuple(name for name in Job.__struct_fields__ if name != "wait")
 """The fields of a Job that are columns of the view `jobs`, as the client reads it."""
 OF_THE_CLAIM = ("start_recorded", "suspected", "capped", "refusal", "start")
@@ -103,8 +103,8 @@ _WIDTH = 100
 
 
 def name_columns(text: str) -> str:
-    """Return a text of SQL with its lists of columns written out, also in its comments: a function
-    that returns rows of a type is replaced when the type grows."""
+    """Return SQL with its lists of columns written out, also in comments: if a type grows,
+    functions that return its rows are replaced."""
     return "\n".join(_write_out(line) for line in text.split("\n"))
 
 

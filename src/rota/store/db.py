@@ -24,22 +24,21 @@ T = TypeVar("T")
 CONNECT_TIMEOUT_S = 10
 STATEMENT_TIMEOUT_S = 30
 LOCK_TIMEOUT_S = 10
-"""No statement of Rota's own may wait for ever; they take milliseconds."""
+"""Seconds. No statement of Rota's own may wait for ever; they take milliseconds."""
 ANSWER_S = STATEMENT_TIMEOUT_S + 5.0
 """Longest wait of an event loop for an answer; then the connection is cut.
 
 The server's own timeout comes first, if the server can be reached. This limit is for a proxy or a
-firewall that swallows packets, while the kernels on both sides believe in the connection.
+firewall that swallows packets.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a call on Rota's own connections waits, and what its error says where it is not
-    known whether the database has done it."""
+    """How long a call on Rota's own connections waits, and what its error says if in doubt."""
 
     answer_s: float | None = None
-    """Longest wait for one answer; None: ANSWER_S."""
+    """Longest wait for one answer, in seconds; None: ANSWER_S."""
     doubt: str | None = None
     """Added to an error after which the work may have been done; None: nothing."""
 
@@ -48,25 +47,20 @@ PATIENT = Patience()
 
 
 class RunOptions(TypedDict, total=False):
-    """The options of `Database.run`, for who passes them on."""
-
     atomic: bool
     joins: str | None
     patience: Patience
 
 
 HANDLER_IDLE_S = 60
-"""How long a transaction that Rota opens for a handler may stand idle between two statements."""
+"""Seconds that a transaction of a handler, opened by Rota, may idle between two statements."""
 UNACKNOWLEDGED_S = 15
-"""TCP_USER_TIMEOUT (Linux): seconds after which a connection breaks whose peer acknowledges
-nothing."""
+"""TCP_USER_TIMEOUT (Linux): seconds after which an unacknowledged connection breaks."""
 
 
 class Database:
-    """One schema of one database: what an App and its workers connect to.
-
-    It connects when it is first used. It is safe to create before a fork.
-    """
+    """One schema of one database: what an App and its workers connect to. It connects when it is
+    first used, so it is safe to create before a fork."""
 
     def __init__(self, url: str, schema: str = "rota", *, notify: bool = True) -> None:
         self._conninfo = own.parse_url(url)
@@ -79,8 +73,7 @@ class Database:
         )
 
     def strip_settings(self) -> Database:
-        """Return the same database without session settings and LISTEN, as behind a transaction
-        pooler."""
+        """Return the same database without session settings and LISTEN, as behind a pooler."""
         return Database(self.url, self.schema, notify=False)
 
     def conninfo(
@@ -90,8 +83,8 @@ class Database:
         statement_timeout_s: float = STATEMENT_TIMEOUT_S,
         lock_timeout_s: float = LOCK_TIMEOUT_S,
     ) -> str:
-        """Return the connection string of Rota's own connections; `role` is their name in
-        pg_stat_activity."""
+        """Return the connection string of Rota's own connections; `role` is their server-side
+        name."""
         asked = (
             f"-c statement_timeout={statement_timeout_s * 1000:.0f}ms -c "
             f"lock_timeout={lock_timeout_s * 1000:.0f}ms -c timezone=UTC -c jit=off "
@@ -112,8 +105,7 @@ class Database:
 
     @property
     def prepare_threshold(self) -> int | None:
-        """Runs after which a statement is prepared: at once, but never behind a transaction
-        pooler."""
+        """Runs after which a statement is prepared: at once; never behind a transaction pooler."""
         return 0 if self.notify else None
 
     async def connect(
@@ -138,10 +130,8 @@ class Database:
 
     @contextmanager
     def open_transaction(self) -> Iterator[psycopg.Connection]:
-        """Open a connection with a transaction for a handler's block; it is committed after it.
-
-        Its statements have no limit in time: the attempt has one.
-        """
+        """Open a connection with a transaction for a handler's block, and commit it afterwards. Its
+        statements have no time limit: the attempt has one."""
         with own.translate_errors():
             connection = own.open_plain(self._handler_conninfo())
         with connection, connection.transaction():
@@ -174,11 +164,11 @@ class Database:
         """Run an operation.
 
         Args:
-            connection: the caller's; None: one of the pool.
+            connection: the caller's; None: a pooled connection.
             atomic: in one transaction, also on an autocommit connection.
             joins: refuse a connection of the caller's on which no transaction is open; this word
                 says what else the job would be before the caller's writes are committed.
-            patience: how long each answer may take on a connection of the pool.
+            patience: how long each answer may take on a pooled connection.
         """
         if connection is not None:
             driver = find_driver(connection)
@@ -198,8 +188,7 @@ class Database:
         joins: str | None = None,
         patience: Patience = PATIENT,
     ) -> T:
-        """Run an operation from a loop, as `run` does. On Rota's own connections each answer has a
-        limit."""
+        """Run an operation from a loop, as `run` does. Rota's own connections limit each answer."""
         if connection is not None:
             theirs = find_async_driver(connection)
             _check_joins(theirs, joins)
@@ -233,7 +222,7 @@ class Database:
         self._pools.close()
 
     async def aclose(self) -> None:
-        """Close the pool of the running loop, and the sync one."""
+        """Close the pool of the running loop, and the sync pool."""
         await self._pools.aclose()
 
 
@@ -264,8 +253,7 @@ class _Doubt:
 
 
 class Border:
-    """The place where errors leave the store: raises what `translate_for_app` returns for a
-    StoreError."""
+    """The border where errors leave the store: a StoreError becomes the application's error."""
 
     def __init__(self, *, is_own: bool) -> None:
         self._is_own = is_own

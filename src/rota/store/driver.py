@@ -1,10 +1,8 @@
-"""The interface of drivers, and how one drives an operation.
+"""The interface of drivers, and how a driver runs an operation.
 
-An operation is a generator: it yields a `Query` and is sent the rows, or thrown a `StoreError`.
-So each operation is written once, for plain code and for event loops, and for every driver.
-
-A driver is one connection as an operation sees it: a class in a small file of `drivers/`, made
-for one operation. `tests/store/conformance/` says what every driver must do.
+An operation is a generator: it yields a `Query` and is sent the rows, or thrown a `StoreError`. So
+each operation is written once, for plain code, event loops and every driver. A driver is one
+connection as one operation sees it. `tests/store/conformance/` says what every driver must do.
 """
 
 from __future__ import annotations
@@ -41,13 +39,12 @@ Operation = Generator[Query, list[Row], T]
 
 
 def format_numbers(values: Sequence[int | None]) -> str:
-    """Format whole numbers as an SQL array: the server reads that ten times faster than psycopg
-    writes binary."""
+    """Format whole numbers as an SQL array: the server reads that ten times faster than binary."""
     return "{" + ",".join(["NULL" if value is None else str(value) for value in values]) + "}"
 
 
 def format_texts(values: Sequence[str | None]) -> str:
-    """Format texts as an SQL array: psycopg looks at each for a second and third time."""
+    """Format texts as an SQL array: psycopg looks at each text two more times."""
     everything = "".join([value for value in values if value is not None])
     if "\\" in everything or '"' in everything:
         values = [None if value is None else _escape(value) for value in values]
@@ -81,19 +78,16 @@ def _format(value: Any) -> str | None:
 
 
 class Translator(Protocol):
-    """What plain and async drivers share."""
-
     errors: ClassVar[tuple[type[Exception], ...]]
     """Every error that the driver raises for the server or the network."""
 
     @property
     def joins_transaction(self) -> bool:
-        """Whether the current statement is part of a transaction that the connection's owner
-        ends."""
+        """Whether the current statement is in a transaction that the connection's owner ends."""
 
     @property
     def psycopg_connection(self) -> Any:
-        """The connection of psycopg that statements go through; None: they go through none."""
+        """The connection of psycopg that statements use; None: they use none."""
 
     def translate(self, error: Exception) -> StoreError:
         """Return the StoreError for one of `errors`. It sends nothing."""
@@ -111,30 +105,23 @@ class Driver(Translator, Protocol):
         """
 
     def run_each(self, text: bytes, each: Iterable[Params]) -> list[Row]:
-        """Run a statement with each of these parameters, and return the rows of all in this order.
-
-        A driver with a pipeline makes the next parameters while the server works. After an error
-        the server runs none of those behind it.
-        """
+        """Run a statement with each of these parameters, and return all rows in this order. After
+        an error the server runs no further statement. A pipeline makes parameters while the server
+        works."""
 
     def transaction(self) -> AbstractContextManager[object]:
-        """Begin, and commit after the block; in an open transaction a savepoint and its release.
-
-        An error in the block rolls back to the beginning of the block and propagates.
-        """
+        """Begin, and commit after the block; in an open transaction a savepoint and its release. An
+        error in the block rolls back to the beginning of the block and propagates."""
 
 
 class AsyncDriver(Translator, Protocol):
-    """A connection in an event loop. Its methods do what those of `Driver` do."""
+    """A connection in an event loop. Its methods do what the methods of `Driver` do."""
 
-    async def run(self, text: bytes, params: Params | None) -> list[Row]:
-        """As `Driver.run`."""
+    async def run(self, text: bytes, params: Params | None) -> list[Row]: ...
 
-    async def run_each(self, text: bytes, each: Iterable[Params]) -> list[Row]:
-        """As `Driver.run_each`."""
+    async def run_each(self, text: bytes, each: Iterable[Params]) -> list[Row]: ...
 
-    def transaction(self) -> AbstractAsyncContextManager[object]:
-        """As `Driver.transaction`."""
+    def transaction(self) -> AbstractAsyncContextManager[object]: ...
 
 
 def drive(

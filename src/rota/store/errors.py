@@ -1,8 +1,8 @@
 """What a driver gives the operations instead of rows.
 
 A driver translates each of its errors once: with `store_error`, or to a class of this file if the
-server was never asked. Operations decide by the class. Where an error leaves the store,
-`translate_for_app` translates it to `rota.errors`.
+server was never asked. Operations decide by the class. At the border of the store
+`translate_for_app` makes an error of `rota.errors`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,8 @@ from rota.model.failure import one_line
 
 
 class StoreError(Exception):
-    """A statement failed. In an open transaction everything since its savepoint is lost.
-
-    `str` is the whole text of the driver.
-    """
+    """A statement failed. In an open transaction everything since its savepoint is lost. `str` is
+    the whole text of the driver."""
 
     def __init__(
         self,
@@ -47,8 +45,7 @@ class StoreError(Exception):
 
     @property
     def first_line(self) -> str:
-        """The text without details, hints and the statement; at most 500 characters: a user's
-        trigger may raise an error of any length."""
+        """The text without details, hints and the statement, up to 500 characters."""
         lines = str(self).strip().splitlines()
         return one_line(lines[0]) if lines else self.name
 
@@ -66,8 +63,7 @@ class ServerTrouble(StoreError):
     """
 
     doubt: str | None = None
-    """What the application is told if the statement may have been done; None: nothing was sent, or
-    it is of no interest."""
+    """What the application is told if the statement may have been done; None: nothing."""
 
     @property
     def is_read_only(self) -> bool:
@@ -76,10 +72,7 @@ class ServerTrouble(StoreError):
 
 
 class SessionShared(ServerTrouble):
-    """A prepared statement is missing or is another one: a transaction pooler shares sessions.
-
-    The statement had no effect.
-    """
+    """A prepared statement is missing or wrong: a pooler shares sessions. It had no effect."""
 
 
 class PoolExhausted(ServerTrouble):
@@ -87,17 +80,13 @@ class PoolExhausted(ServerTrouble):
 
 
 class RowLocked(StoreError):
-    """The statement waited for another transaction, or took too long, and was cancelled.
-
-    It had no effect; the same statement may succeed later.
-    """
+    """The statement waited for another transaction, or took too long, and was cancelled. It had no
+    effect; the same statement may succeed later."""
 
 
 class RowRefused(StoreError):
-    """The server refuses the statement, and one row may be the reason; others can be written.
-
-    It had no effect. A retry is refused again, until a person fixes the cause.
-    """
+    """The server refuses the statement, and one row may be the reason; others can be written. It
+    had no effect. A retry is refused again, until a person fixes the cause."""
 
 
 class Unstorable(RowRefused):
@@ -113,22 +102,20 @@ class PayloadRefused(RowRefused):
 
     @property
     def reason(self) -> str:
-        """What is wrong with the payload, as the database says it."""
         _, _, refusal = self.first_line.partition("payload ")
         return refusal.removeprefix("is ").removesuffix("; nothing was written")
 
 
 class ObjectMissing(RowRefused):
-    """A table, function or schema is missing: Rota's, or one that a trigger on a row names."""
+    """A table, function or schema is missing: Rota's, or the target of a trigger."""
 
 
 class PrivilegeMissing(RowRefused):
-    """The role may not do this: to Rota's tables, or to one that a trigger on a row names."""
+    """The role may not do this: to Rota's tables, or to the target of a trigger."""
 
 
 class PartitionMissing(StoreError):
-    """The day has no partition yet. The statement had no effect; create it and repeat the
-    statement."""
+    """The day has no partition yet. The statement had no effect; create it and repeat."""
 
 
 READ_ONLY = "25006"
@@ -138,8 +125,8 @@ _CHECK_VIOLATION = "23514"
 _AWAY = ("08", "57P")
 """A server that shuts down, starts, or cannot be reached."""
 _SESSION = (*_AWAY, "28", "3D")
-"""These, or a login that is refused. Only an error that ends the session says so of our server: a
-trigger of the user's may ask another server, which is away."""
+"""A server that is away, or a login that is refused. Only an error that ends the session says so of
+our server: a user's trigger may ask another server, which is away."""
 _WHOLE_SERVER = (READ_ONLY, "53", "58")
 """A server without disk, memory or connections, or with failing files."""
 _OF_NO_ROW = (*("25", "40", "42501", "42P01", "42883", "3F000"), *("53", "55", "57", "58"))
@@ -196,11 +183,8 @@ _OF_THE_SERVER = (
     *("24", "25", "26", "2B", "2D", "2F", "34", "38", "39", "3B", "40"),
     *("53", "54", "55", "57", "58", "F0", "HV", "XX"),
 )
-"""The transaction or the server is the reason.
-
-Any other SQLSTATE, even one that a user's trigger makes up, means that the statement itself is
-refused.
-"""
+"""The transaction or the server is the reason. Any other SQLSTATE, even one that a user's trigger
+makes up, means that the statement itself is refused."""
 _LOGIN = ("28P01", "28000")
 _LOGIN_TEXTS = (
     "authentication failed",
@@ -208,10 +192,7 @@ _LOGIN_TEXTS = (
     "no pg_hba.conf entry",
     'FATAL:  role "',
 )
-"""A refused connection has no SQLSTATE in psycopg, only a text.
-
-A server that writes in another language is taken for one that does not answer.
-"""
+"""Texts of a refused connection, which has no SQLSTATE in psycopg; in English only."""
 _POOLER = "a pooler refuses Rota's session settings"
 
 
@@ -250,11 +231,8 @@ def _translate_schema(error: StoreError) -> RotaError | None:
 
 
 def translate_for_worker(error: StoreError) -> DatabaseUnavailable:
-    """Return the error that a loop of a worker gets: always one after which it tries again.
-
-    A worker does not end because a user's trigger raises or a login is refused for a while: its
-    start has checked the schema and the configuration.
-    """
+    """Return the error that a loop of a worker gets: always one after which it tries again. A
+    worker does not end for a user's trigger or a refused login: its start has checked the rest."""
     is_of_schema = isinstance(error, ObjectMissing | PrivilegeMissing)
     text = (
         f"the database refuses: {_translate_schema(error)}"

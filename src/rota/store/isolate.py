@@ -1,7 +1,7 @@
 """Bisection of a refused batch: finds the items that the database refuses, and writes the others.
 
 A statement writes all of a batch or nothing. If one row may be at fault, the batch is halved until
-the row stands alone: one bad row among a thousand costs twenty statements.
+the row is alone: one bad row among a thousand costs twenty statements.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Refusals = dict[int, str]
 Split = tuple[Sequence[Item], Sequence[Item]]
 
 WAIT_S = 20.0
-"""Longest bisection while statements wait or take too long: each costs its timeout."""
+"""Longest bisection, in seconds, while statements wait or take too long: each costs its timeout."""
 
 
 @dataclass(slots=True)
@@ -29,11 +29,11 @@ class Isolated(Generic[Item, Answer]):
     """The result for a batch. Each item is in one answered statement, or in one list."""
 
     answers: list[Answer] = field(default_factory=list)
-    """One for each statement that was not refused."""
+    """An answer for each statement that was not refused."""
     refused: list[tuple[Item, str]] = field(default_factory=list)
     """Each item that the database refuses, with its error."""
     fit: list[Item] = field(default_factory=list)
-    """Those of them whose values are not at fault: a right is missing, or a lock is held."""
+    """Refused items whose values are not at fault: a right is missing, or a lock is held."""
     locked: list[Item] = field(default_factory=list)
     """Items that another transaction has locked; only with `split_locked`."""
 
@@ -44,8 +44,7 @@ class Isolated(Generic[Item, Answer]):
         *,
         is_late: bool = False,
     ) -> list[Sequence[Item]]:
-        """Note the refusal of a part with one item, or of any part when it is late; otherwise halve
-        it."""
+        """Note the refusal of a single item, or of any part when late; otherwise halve the part."""
         if len(part) > 1 and not is_late:
             return _halve(part)
         others = f"this one, or one of the {len(part) - 1} after it that were left with it"
@@ -73,8 +72,8 @@ def isolate(
         tried: the error of a statement that tried all items together already.
         waits_until: also halve a part that waits, until this monotonic time. After that the first
             item of a part is named for all of it, and the others stay as they are.
-        split_locked: splits items into those that no other transaction has locked and the rest. A
-            part that waits continues with the former; if all are locked, it raises.
+        split_locked: splits items into free items and items that another transaction has locked. A
+            part that waits continues with the free items; if there are none, it raises.
     """
     isolated: Isolated[Item, Answer] = Isolated()
     parts, error = [items], tried
@@ -105,6 +104,6 @@ def isolate(
 
 
 def _halve(items: Sequence[Item]) -> list[Sequence[Item]]:
-    """Return both halves, the first one last, because the caller pops from the end."""
+    """Return both halves, the first half last, because the caller pops from the end."""
     half = len(items) // 2
     return [items[half:], items[:half]]

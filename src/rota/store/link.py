@@ -19,10 +19,7 @@ T = TypeVar("T")
 
 
 class StoreLink:
-    """A worker's own connection, opened when it is first used and again after it broke.
-
-    It runs one operation at a time.
-    """
+    """A worker's own connection, opened again after it broke. It runs one operation at a time."""
 
     def __init__(
         self,
@@ -34,7 +31,7 @@ class StoreLink:
         lock_timeout_s: float = LOCK_TIMEOUT_S,
         is_kept: bool = True,
     ) -> None:
-        """Make one. One that is not kept is closed after each operation: it is needed rarely."""
+        """Make one. If it is not kept, it is closed after each operation: it is needed rarely."""
         self._database = database
         self._role = role
         self._answer_s = ANSWER_S if answer_s is None else answer_s
@@ -50,11 +47,8 @@ class StoreLink:
         return self._database.statements
 
     async def run(self, operation: Operation[T], *, atomic: bool = False) -> T:
-        """Run an operation; with `atomic` in one transaction.
-
-        Raises DatabaseUnavailable, even if the database refuses it: people see and fix the reason,
-        and the worker tries again.
-        """
+        """Run an operation; with `atomic` in one transaction. Raises DatabaseUnavailable even for a
+        refusal: people see and fix the reason, and the worker tries again."""
         async with self.borrow() as connection:
             limit = Deadline(connection, self._answer_s)
             driver = connection.driver()
@@ -66,9 +60,7 @@ class StoreLink:
 
     @asynccontextmanager
     async def borrow(self) -> AsyncIterator[OwnConnection]:
-        """Lend the connection for a block. After an error that leaves it in doubt, the next block
-        opens a new one.
-        """
+        """Lend the connection for a block. An error that leaves it in doubt replaces it."""
         async with self._turn:
             with _translate_for_worker():
                 connection = await self._open()
@@ -76,9 +68,9 @@ class StoreLink:
                 with _translate_for_worker():
                     yield connection
             except BaseException as error:
-                # Whatever interrupted it, a cancellation included: a connection that is not idle
-                # must not be used again. Nor one that answers and does not serve: after a
-                # failover it leads to a server that has become read-only.
+                # Whatever interrupted it: a connection that is not idle must not be used again. Nor
+                # may a connection to a server that answers and has become read-only after a
+                # failover.
                 if isinstance(error, DatabaseUnavailable) or not connection.is_idle:
                     self._connection = None
                 raise
@@ -92,8 +84,7 @@ class StoreLink:
         if connection is None:
             return
         if self._turn.locked():
-            # Who has borrowed it closes it: a file that uvloop still watches may not be closed, or
-            # it aborts the process.
+            # The borrower closes it: to close a file that uvloop watches would abort the process.
             connection.cut()
         else:
             await connection.close()

@@ -9,10 +9,9 @@ from rota.store.drivers.own import Deadline
 from rota.store.link import StoreLink
 
 PROBE_S = 20.0
-"""How often a listener asks the server for an answer: a connection that died silently brings no
-NOTIFY and no error."""
+"""Seconds between probes: a connection that died silently brings no NOTIFY and no error."""
 PROBE_ANSWER_S = 5.0
-"""Longest wait for that answer."""
+"""Longest wait for the answer to a probe, in seconds."""
 
 
 async def notifications(
@@ -20,9 +19,9 @@ async def notifications(
 ) -> AsyncIterator[tuple[str, str] | None]:
     """Listen, and yield the channel and the payload of each NOTIFY.
 
-    First, and after each answer to a probe, it yields None. A probe writes: after a failover no
-    NOTIFY comes from a server that has become read-only. Raises DatabaseUnavailable when the
-    connection breaks, and within PROBE_S + PROBE_ANSWER_S when it is dead without having broken.
+    First, and after each answer to a probe, it yields None. A probe writes: no NOTIFY comes from a
+    server that has become read-only. Raises DatabaseUnavailable when the connection breaks, and
+    within PROBE_S + PROBE_ANSWER_S when it is silently dead.
     """
     async with link.borrow() as connection:
         limit = Deadline(connection, PROBE_ANSWER_S)

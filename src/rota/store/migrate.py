@@ -2,16 +2,16 @@
 
 Two kinds of SQL make it. A *migration* makes tables, constraints and indexes. Migrations are
 numbered, only go forward, and are never edited once released. A *definition* is a function, a view
-or a trigger. It has a file of its own and is replaced whenever its text differs from what the
-database recorded. The release that wrote a text is recorded with it; an older release leaves the
-texts of a newer one alone.
+or a trigger. It has its own file and is replaced whenever its text differs from the recorded text.
+The release that wrote a text is recorded with it; an older release leaves texts of a newer release
+alone.
 
 All of it happens in one transaction under one lock, so ten processes that start at once apply each
 file once. The files name no schema. A definition has the token `{schema}` before each name of the
 schema's own, and its functions look up nothing else but pg_catalog: each gets a `search_path`,
-unless its header says that it has none. A function of the same name that another user has created
-can then not take the place of ours, with its owner's rights. A name in their queries is a column
-before it is a variable. Migrations run with the schema in front of the `search_path`.
+unless its header says that it has none. So no function that another user has created takes the
+place of ours, with its owner's rights. A name in their queries is a column before it is a variable.
+Migrations run with the schema in front of the `search_path`.
 """
 
 from __future__ import annotations
@@ -45,8 +45,7 @@ _OLDEST = re.compile(
     r"Oldest release that can live with\s+(?:--\s+)?this:\s+(?:--\s+)?(\d+(?:\.\d+)*)"
 )
 
-# Not "create schema if not exists", which needs CREATE on the database even if a DBA has made the
-# schema already.
+# "create schema if not exists" would need CREATE on the database even for an existing schema.
 _BEGIN = """\
 select
   set_config('rota.search_path', current_setting('search_path'), false),
@@ -96,7 +95,7 @@ do $once$ begin if not exists (
   select from {schema}.migration m where m.package = '{package}' and m.number = {number}
 ) then execute $package${text}$package$; end if; end $once$;
 """
-"""A package's migration in a script that is printed: --after counts those of Rota."""
+"""A package's migration in a printed script: --after counts only Rota's own migrations."""
 _SETTING = """\
 do $setting$ begin if to_regprocedure('{schema}.{name}()') is null then
 {text}
@@ -117,17 +116,14 @@ select
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """One file of migrations/."""
-
     number: int
     name: str
     text: str
     package: str = ""
-    """Whose it is; empty: Rota's own."""
+    """The package; empty: Rota's own migration."""
 
     @property
     def label(self) -> str:
-        """Its name, with that of its package."""
         return f"{self.package}/{self.name}" if self.package else self.name
 
     @property
@@ -157,12 +153,11 @@ class Definition:
         return sha256(self.text.encode()).hexdigest()
 
     def replacement(self, schema: str, *, is_new: bool) -> str:
-        """The statements that make it. Only a new function is revoked from PUBLIC: later grants are
-        a DBA's."""
+        """Return its statements. Only a new function is revoked from PUBLIC: later a DBA grants."""
         return name_schema(self.text if is_new else _REVOKE.sub("", self.text), schema)
 
     def record(self) -> str:
-        """The statement that records which release wrote which text."""
+        """Return the statement that records which release wrote which text."""
         return (
             "insert into definition (name, hash, release) "
             f"values ('{self.name}', '{self.hash}', '{VERSION}')\n"
@@ -180,12 +175,11 @@ class Migrated:
     replaced: list[str]
     """The names of the functions, views and triggers that it made or replaced."""
     newer: dict[str, str]
-    """Those that it left alone, each with the newer release that wrote its text."""
+    """Definitions that it left alone, each with the newer release that wrote its text."""
 
 
 @cache
 def migrations() -> tuple[Migration, ...]:
-    """Return all migrations of this release, in order."""
     return tuple(
         Migration(
             int(file.name[:4]), file.name.removesuffix(".sql"), file.read_text(encoding="utf-8")
@@ -203,7 +197,7 @@ def _package_migrations(packages: Iterable[Tables]) -> list[Migration]:
 
 
 def _package_definitions(packages: Iterable[Tables]) -> list[Definition]:
-    """Raises DeclarationError if a package's names could be those of Rota's own."""
+    """Raises DeclarationError if a package's names could be Rota's own."""
     for one in packages:
         own = next((own.name for own in definitions() if own.name.startswith(f"{one.name}_")), None)
         if own is not None:
@@ -239,7 +233,7 @@ def _complete(text: str) -> str:
 
 def as_sql(schema: str = "rota", after: int = 0, packages: Sequence[Tables] = ()) -> str:
     """Return the migrations after number `after` and all definitions as SQL, for Alembic, Django or
-    a DBA; with those of `packages`, whatever their numbers.
+    a DBA; for `packages` with all their migrations.
 
     Run it in one transaction, as the owner of the schema. It refuses a schema with definitions of a
     newer release, or in which others may create objects or have some, and leaves the session's
@@ -306,7 +300,7 @@ def migrate(
     """Apply what is missing, all of it or nothing.
 
     Args:
-        packages: those whose tables it makes too.
+        packages: packages whose tables it makes too.
         payload_bytes_max: the new payload limit. Defaults to the current one.
         keep: how long finished jobs (`history`), failed `attempts`, unresolved `dead` jobs,
             `actions` and `figures` are kept, at least a day. Defaults to the current periods.
@@ -360,8 +354,7 @@ def _explain_refusals(connection: psycopg.Connection, schema: str) -> Iterator[N
 
 
 def _apply(connection: psycopg.Connection, schema: str, packages: Sequence[Tables]) -> Migrated:
-    # An advisory lock, because the table may not exist yet. LOCAL, so that it ends with the
-    # transaction.
+    # An advisory lock, as the table may not exist yet. LOCAL: it ends with the transaction.
     connection.execute(
         "set local lock_timeout = '60s'; set local statement_timeout = 0; set local "
         "client_min_messages = warning; set local search_path = pg_catalog, pg_temp"
@@ -383,11 +376,8 @@ def _apply(connection: psycopg.Connection, schema: str, packages: Sequence[Table
 def compare(
     recorded: Sequence[Row], packages: Sequence[Tables] = ()
 ) -> tuple[list[Definition], dict[str, str]]:
-    """Compare this release's definitions with rows of (name, hash, release).
-
-    Returns those to make or to replace, and by name the newer release of each that is to be left
-    alone.
-    """
+    """Compare this release's definitions with rows of (name, hash, release). Return the definitions
+    to make or to replace, and by name the newer release of each that is to be left alone."""
     there = {name: (hash_, release) for name, hash_, release, *_ in recorded}
     stale: list[Definition] = []
     newer: dict[str, str] = {}
@@ -406,10 +396,7 @@ def pending(
     applied: Sequence[Row], schema: str, packages: Sequence[Tables] = ()
 ) -> list[Migration]:
     """Return the migrations that are not applied, given rows of (number, name, oldest release,
-    package).
-
-    Raises SchemaTooNew if one of the rows is not for this release.
-    """
+    package). Raises SchemaTooNew if a row is not for this release."""
     newest_of = {one.package: one.number for one in (*migrations(), *_package_migrations(packages))}
     for number, name, oldest, package in applied:
         newest_here = newest_of.get(package, number)  # of a package that is not here: no matter
@@ -430,8 +417,8 @@ def check(
     SchemaTooNew if it is too new.
 
     With `server_text`, the server's own text of each function, view and trigger is compared too:
-    SchemaError names those that were changed by hand. It also names what `migrate` refuses: others
-    who may create objects in the schema, and objects of theirs.
+    SchemaError names changes by hand, others who may create objects in the schema, and their
+    objects.
     """
     missing = pending((yield Query("migrations")), schema, packages)
     if missing:
@@ -453,7 +440,6 @@ def check(
 
 
 def refuse_unfit_server(connection: psycopg.Connection) -> None:
-    """Raise SchemaError for a server that Rota cannot run on."""
     info = connection.info
     if info.server_version < POSTGRESQL_MIN:
         raise SchemaError(

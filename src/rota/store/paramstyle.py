@@ -26,14 +26,12 @@ _BY_PLACE: dict[str, Callable[[int], str]] = {
     "qmark": lambda _: "?",
 }
 PARAMSTYLES = (*_BY_NAME, *_BY_PLACE)
-"""What the DB-API calls the ways to mark a parameter, and `numeric_dollar`, which is
-PostgreSQL's."""
+"""What the DB-API calls the ways to mark a parameter, and PostgreSQL's own `numeric_dollar`."""
 
 
 @cache
 def number_parameters(text: bytes) -> tuple[str, tuple[str, ...]]:
-    """Return a statement with `$1`, `$2` …, each sent as text, and the parameters' names in
-    order."""
+    """Return a statement with `$1`, `$2` …, each sent as text, and the parameters' names."""
     places: dict[str, int] = {}
 
     def mark(found: re.Match[str]) -> str:
@@ -47,8 +45,7 @@ def number_parameters(text: bytes) -> tuple[str, tuple[str, ...]]:
 def mark_parameters(
     text: str, params: Params, paramstyle: str
 ) -> tuple[str, dict[str, Any] | tuple[Any, ...]]:
-    """Return a statement and its parameters in another style: a mapping, or a tuple in order of
-    the places."""
+    """Return a statement and its parameters in another style: a mapping, or a tuple by place."""
     names: list[str] = []
 
     def mark(found: re.Match[str]) -> str:

@@ -1,8 +1,8 @@
 """Read-only queries about a database, each a short transaction with a limit of two seconds.
 
-A check must not harm the database that it checks. Nor may it run the code of others: often a
-superuser asks, and where every role may create functions in `public`, an operator of theirs can fit
-better than PostgreSQL's own. So the `search_path` of these transactions has nothing else.
+A check must neither harm the database nor run the code of others. Often a superuser asks, and where
+every role may create functions in `public`, a foreign operator can fit better than PostgreSQL's
+own. So the `search_path` of these transactions has nothing else.
 """
 
 from __future__ import annotations
@@ -37,11 +37,10 @@ if TYPE_CHECKING:
     import psycopg
 
 QUERY_S = 2.0
-"""Longest time for one query."""
 NOTIFY_S = 2.0
-"""Longest time for a NOTIFY to arrive."""
+"""Longest time for a NOTIFY to arrive, in seconds."""
 TRIES = 5
-"""Comparisons of two connections before each counts as having a session of its own."""
+"""Comparisons of two connections before each counts as having its own session."""
 
 
 class QueryFailed(Exception):
@@ -53,18 +52,13 @@ class QueryForbidden(QueryFailed):
 
 
 class Probe:
-    """One connection, for a block of queries."""
-
     def __init__(self, database: Database, connection: psycopg.Connection) -> None:
         self.database = database
         self._connection = connection
         self._driver = PsycopgDriver(connection)
 
     def facts(self, name: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Run a statement that returns its facts as JSON.
-
-        Raises QueryFailed, SchemaMissing, DatabaseUnavailable.
-        """
+        """Run a statement of one JSON. Raises QueryFailed, SchemaMissing, DatabaseUnavailable."""
         facts: dict[str, Any] = msgspec.json.decode(self._run(_facts(name, dict(params or {}))))
         return facts
 
@@ -78,7 +72,6 @@ class Probe:
         return self._run(table(name, dict(params), columns=columns))  # type: ignore[no-any-return]
 
     def measure_round_trip_s(self, count: int = 5) -> float:
-        """Return the shortest of some round trips, in seconds."""
         took = []
         with translate_errors():
             for _ in range(count):
@@ -88,10 +81,8 @@ class Probe:
         return min(took)
 
     def shares_sessions(self) -> bool:
-        """Return whether another connection meets this one's session, which stays open meanwhile.
-
-        A transaction pooler lends a session to the next caller. Nothing is left behind in it.
-        """
+        """Return whether another connection meets this one's session, as a transaction pooler lends
+        a session to the next caller. Nothing is left behind in it."""
         with self.database.open_connection("cli") as connection, translate_errors():
             other = PsycopgDriver(connection)
             for _ in range(TRIES):
@@ -101,10 +92,7 @@ class Probe:
         return False
 
     def measure_notify_s(self) -> float | None:
-        """Return how long a NOTIFY takes from one connection to another, in seconds.
-
-        None: it did not arrive within two. The channel is unique.
-        """
+        """Return the seconds that a NOTIFY takes between two connections; None: over NOTIFY_S."""
         channel = f'"{self.database.schema}.doctor.{uuid4().hex[:12]}"'.encode()
         with self.database.open_connection("cli") as connection, translate_errors():
             other = PsycopgDriver(connection)
@@ -119,8 +107,7 @@ class Probe:
 
     def _run(self, operation: Operation[Any]) -> Any:
         ms = f"{QUERY_S * 1000:.0f}"
-        # For this transaction, not for the session, which behind a pooler is another client's
-        # afterwards.
+        # For this transaction: behind a pooler the session is another client's afterwards.
         limits = f"set local statement_timeout = {ms}; set local lock_timeout = {ms}"
         path = "set local search_path = pg_catalog, pg_temp"
         try:
@@ -157,9 +144,7 @@ def open_probe(database: Database) -> Iterator[Probe]:
 @contextmanager
 def open_any_probe(database: Database) -> Iterator[tuple[Probe, ConfigurationError | None]]:
     """Connect for a block of queries, even through a pooler that refuses Rota's session settings.
-
-    Yields the pooler's error as well; None: there was none.
-    """
+    Yields the pooler's error as well; None: there was none."""
     refusal = None
     if database.notify:
         try:

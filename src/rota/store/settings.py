@@ -1,7 +1,5 @@
-"""The settings of a schema: the payload limit, how long rows are kept, and the archive.
-
-The database keeps them, so that every worker does the same. `rota migrate` changes them.
-"""
+"""The settings of a schema: the payload limit, how long rows are kept, and the archive. The
+database keeps them, so that every worker does the same. `rota migrate` changes them."""
 
 from __future__ import annotations
 
@@ -37,16 +35,8 @@ def change_settings(
     keep: Mapping[str, timedelta],
     archive: str | None,
 ) -> None:
-    """Change what is given, in the transaction of `migrate`.
-
-    Args:
-        payload_bytes_max: the payload limit; None: unchanged.
-        keep: how long each kind of row is kept.
-        archive: the schema to which expired partitions move; "": they are dropped; None: unchanged.
-
-    Raises:
-        SchemaError: partitions cannot move to the archive.
-    """
+    """Change what is given, in the transaction of `migrate`, whose arguments these are; None:
+    unchanged. Raises SchemaError if partitions cannot move to the archive."""
     if payload_bytes_max is not None:
         connection.execute(
             sql.SQL(

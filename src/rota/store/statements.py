@@ -1,4 +1,4 @@
-"""The SQL of this release, as a driver takes it.
+r"""The SQL of this release, as a driver takes it.
 
 A statement is a file of `schema/statements/`, or a call of one of the schema's functions, built
 from the header of that function. In a file `:schema` is the schema's name and `:name` a parameter,
@@ -80,8 +80,7 @@ class Function:
 
     @property
     def call(self) -> str:
-        """A SELECT of everything that it returns. Parameters have the arguments' names without
-        `p_`."""
+        """A SELECT of all that it returns. Parameters have the arguments' names without `p_`."""
         arguments = ", ".join(
             f"{name} => :{name.removeprefix('p_')}::{_CASTS.get(kind, kind)}"
             for name, kind in self.arguments
@@ -95,7 +94,6 @@ class Function:
 
 
 def read_function(text: str) -> Function:
-    """Read the header of the function in this file."""
     found = _FUNCTION.search(text)
     if found is None:
         raise AssertionError(f"no header of a function in: {text[:200]}")
@@ -121,7 +119,6 @@ def _split(listed: str) -> list[str]:
 
 @cache
 def _functions() -> dict[str, str]:
-    """Return the files that make functions, by name."""
     return {
         file.name.removesuffix(".sql"): text
         for folder in _FOLDERS
@@ -167,7 +164,7 @@ def _for_driver(text: str, schema: str) -> bytes:
 
 
 class Statements(dict[str, bytes]):
-    """The statements for one schema, by name; each is read when it is first used."""
+    """The statements for one schema, by name; each is read at its first use."""
 
     def __init__(self, schema: str) -> None:
         super().__init__()
@@ -178,23 +175,17 @@ class Statements(dict[str, bytes]):
         return text
 
     def translate(self, text: str) -> bytes:
-        """Return a statement of another package as a driver takes it."""
         return _for_driver(text, self.schema)
 
     def read_all(self) -> None:
-        """Read every file now.
-
-        A worker must not need one later, when its handlers have used up its descriptors or a deploy
-        has replaced the package.
-        """
+        """Read every file now: later, descriptors may be used up, or the package replaced."""
         statements = [file.name.removesuffix(".sql") for file in sql_files("statements")]
         for name in [*_functions(), *statements]:
             self[name]
 
     @property
     def channel(self) -> str:
-        """The NOTIFY channel of all workers. It has the schema's name, so two schemas do not hear
-        each other."""
+        """The NOTIFY channel of all workers: the schema's name, so two schemas do not mix."""
         return self.schema
 
     def worker_channel(self, worker: str) -> str:

@@ -22,7 +22,7 @@ ACTION_MAX = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """When and where rescheduled jobs run; None leaves it as it is."""
+    """When and where rescheduled jobs run; None: unchanged."""
 
     run_at: datetime | None = None
     delay: timedelta | None = None
@@ -62,13 +62,11 @@ class Answer:
     answer: Literal["done", "cancelled", "requested", "refused", "key held", "not found"]
     status: str | None
     new_id: int | None = None
-    """The job that a requeue or another run made; for a refused one, the job as which it was
-    requeued before, or that holds its key."""
+    """The job that a requeue or another run made; of a refusal, the requeue or key's holder."""
 
 
 def act(request: ActionRequest, ids: Sequence[int]) -> Operation[list[Answer]]:
-    """Act on up to 1,000 jobs in one statement: on all of them or, if the database refuses a row,
-    on none."""
+    """Act on up to 1,000 jobs in one statement; on none if the database refuses a row."""
     params = {"ids": sorted(set(ids)), **_params(request)}
     rows = yield Query(f"job_{request.action.value}", params)
     return [Answer(*row) for row in rows]
@@ -107,7 +105,7 @@ class KeyHolder(NamedTuple):
 def act_on_key(
     request: ActionRequest, key: str, job_type: str | None
 ) -> Operation[list[KeyHolder]]:
-    """Cancel or reschedule the job that holds a key, of one type or of the only one that does."""
+    """Cancel or reschedule the job that holds a key, of one type or of the only such type."""
     params = {"key": key, "job_type": job_type, **_params(request)}
     rows = yield Query(f"key_{request.action.value}", params)
     return [KeyHolder(*row) for row in rows]
@@ -123,10 +121,7 @@ def act_on_many(
     request: ActionRequest, ids: Sequence[int]
 ) -> Operation[tuple[list[Answer], Refusals]]:
     """Act on jobs in batches of 1,000, in the order of the ids. Return the answers, and the reason
-    for each job that the database refused.
-
-    It takes a connection in autocommit, on which each batch is a transaction of its own.
-    """
+    for each refused job. In autocommit, as each batch is a transaction of its own."""
     answers: list[Answer] = []
     refusals: Refusals = {}
     # An error that is no job's fault, such as a missing privilege, is raised here once.
@@ -146,10 +141,9 @@ def _batches(ids: Sequence[int]) -> Iterator[list[int]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Which:
-    """Which jobs to act on; None is any.
+    """Which jobs to act on; None: any.
 
-    `since` is when they failed or ended, or were made if they have not failed; or how long ago that
-    was.
+    `since` is when they failed or ended, or were made if they have not failed; or how long ago.
     """
 
     statuses: list[str]
@@ -170,8 +164,7 @@ class Which:
 
 
 def choose(which: Which) -> Operation[list[int]]:
-    """Find the ids of jobs to act on, ascending. Dead jobs are those that no person has
-    resolved."""
+    """Find the ids of jobs to act on, ascending; of dead jobs those that nobody has resolved."""
     params: dict[str, Any] = {
         name: getattr(which, name) for name in which.__slots__ if name != "statuses"
     }
@@ -225,10 +218,8 @@ def actions(
     until: datetime | None,
     limit: int,
 ) -> Operation[list[ActionRecord]]:
-    """Read the actions on jobs, on their queues, on what they wait for or on everything, in order.
-
-    It reads the actions since the jobs were made, and those that made them.
-    """
+    """Read the actions on jobs, on their queues, on what they wait for or on everything, in order:
+    since the jobs were made, with the actions that made them."""
     asked = {
         "jobs": list(jobs),
         "created": list(created),
@@ -244,6 +235,5 @@ def actions(
 def action_log(
     since: datetime | timedelta | None, until: datetime | None, verb: str | None, limit: int
 ) -> Operation[list[ActionRecord]]:
-    """Read the log of all actions, the newest first."""
     params = {"until": until, "verb": verb, "limit": limit, **instant_or_ago("since", since)}
     return [ActionRecord(*row) for row in (yield Query("action_log", params))]

@@ -15,18 +15,13 @@ from rota.store.driver import Operation, Query
 
 @dataclass(frozen=True, slots=True)
 class AlertRule:
-    """A rule that is due."""
-
     name: str
     repeat_after_s: float | None
 
 
 class AlertMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A notification of an alert.
-
-    It is posted in this shape, as JSON. A job of `notify_job` gets it too, without `notifications`
-    and `over_at`.
-    """
+    """A notification of an alert. It is posted in this shape, as JSON; a job of `notify_job` gets
+    it without `notifications` and `over_at`."""
 
     rule: str
     subject: str
@@ -35,7 +30,7 @@ class AlertMessage(msgspec.Struct, frozen=True, kw_only=True):
     since: datetime
     over_at: datetime | None = None
     notifications: int
-    """How many were sent about this subject, with this one."""
+    """How many were sent about this subject, with this notification."""
     value: float
     message: str
 
@@ -55,8 +50,6 @@ def find_alert_matches(rule: str) -> Operation[list[AlertMatch]]:
 
 @dataclass(frozen=True, slots=True)
 class AlertLook:
-    """What one evaluation of a rule read."""
-
     rule: str
     took_s: float
     found: list[AlertMatch]
@@ -65,7 +58,6 @@ class AlertLook:
 
 
 def look_for_alerts(rules: Sequence[str]) -> Operation[list[AlertLook]]:
-    """Evaluate rules with one statement."""
     rows = yield Query("alert_look", {"rules": list(rules)})
     return [
         AlertLook(rule, took_s, _matches.decode(found), _standing.decode(standing))
@@ -80,10 +72,8 @@ _standing = msgspec.json.Decoder(list[Standing])
 def write_alerts(
     rule: str, decided: Sequence[Decision], pause_s: float
 ) -> Operation[list[tuple[AlertMessage, str | None]]]:
-    """Write the decisions, and do not evaluate the rule again for the given time.
-
-    Returns the notifications to send, each with the error that kept its job from being enqueued.
-    """
+    """Write the decisions, and do not evaluate the rule again for `pause_s`. Return the
+    notifications to send, each with the error that kept its job from being enqueued."""
     steps = [
         {
             "step": one.step,

@@ -1,4 +1,4 @@
-"""How jobs that wait for others go on, and what they are told."""
+"""How jobs that wait for others go on, and which results they get."""
 
 from __future__ import annotations
 
@@ -11,26 +11,22 @@ from rota.store.driver import Operation, Query, format_numbers
 
 
 class WaitSweep(msgspec.Struct, frozen=True):
-    """What one pass over the jobs that others wait for found."""
-
     last_wait: str | None
-    """The next pass goes on behind it; None: this one came to the end."""
+    """The next pass goes on behind it; None: this pass came to the end."""
     waits: int
-    """How many jobs wait there."""
     released: int
     is_busy: bool
     """Whether it did nothing, because another session sweeps."""
 
 
 def sweep_waits(after: str, limit: int) -> Operation[WaitSweep]:
-    """Let jobs go on that wait for jobs which have ended; among `limit` of them behind `after`,
-    '' is from the first."""
+    """Let jobs go on whose awaited jobs have ended: `limit` of them behind `after` ('': first)."""
     rows = yield Query("waits_sweep", {"after": after or "job ", "limit": limit})
     return WaitSweep(*rows[0])
 
 
 def read_results(waiters: Sequence[int]) -> Operation[dict[int, Results]]:
-    """Read what jobs are told of those that they have waited for."""
+    """Read the results of the jobs that jobs have waited for."""
     told: dict[int, dict[int, JobResult]] = {waiter: {} for waiter in waiters}
     for waiter, *result in (yield Query("results_of", {"waiters": format_numbers(waiters)})):
         one = JobResult(*result)

@@ -17,7 +17,7 @@ from rota.store.ops.lease import Refused
 from rota.store.ops.pause import Until
 
 BreakerPlace = tuple[str, str]
-"""The name and the key of a breaker; a breaker without keys has the key ''."""
+"""The name and the key of a breaker; without keys the key is ''."""
 
 
 class EndpointResult(msgspec.Struct, frozen=True):
@@ -26,7 +26,7 @@ class EndpointResult(msgspec.Struct, frozen=True):
     rules: BreakerRules
     key: str
     failed_after_s: list[float]
-    """Of each failure, how long ago its attempt began."""
+    """How long ago the attempt of each failure began."""
     reason: str | None
     trial: EndpointHealth | None = None
     trial_job: int | None = None
@@ -34,13 +34,10 @@ class EndpointResult(msgspec.Struct, frozen=True):
 
 
 class Recorded(msgspec.Struct, frozen=True):
-    """A breaker after results were recorded."""
-
     place: BreakerPlace
     wait_s: float | None
     """How long it is open; None: it is closed, or another job tries."""
     change: Literal["opened", "reopened", "closed", "untried"] | None
-    """What the results changed."""
 
 
 class BreakerRecord(Record, frozen=True):
@@ -49,15 +46,15 @@ class BreakerRecord(Record, frozen=True):
     name: str
     """Name of the breaker."""
     key: str | None
-    """None: the breaker has no keys, or these are all of its keys."""
+    """None: the breaker has no keys, or this row is about all of its keys."""
     state: Literal["closed", "open", "trial"]
     """`closed`: jobs start. `open`: they wait. `trial`: one job tries, the others wait."""
     failures: int
-    """Of a closed one, those that count."""
+    """How many failures count while it is closed."""
     openings: int
     """How often it opened since it was last closed."""
     open_until: datetime | None
-    """When a job may try. None: once a person resets it; or it is closed."""
+    """When a job may try; None: once a person resets it, or it is closed."""
     opened_at: datetime | None
     """Since when it is not closed, an aware datetime; None: it is closed."""
     trial_job: int | None

@@ -18,10 +18,8 @@ _OF_A_VALUE = ("22", "23")
 
 
 def call_function(text: str, arguments: Mapping[str, Any]) -> Operation[list[dict[str, Any]]]:
-    """Call the function that this file makes. Parameters that are not given are NULL.
-
-    Raises UsageError for an argument that it does not have, or a value that it refuses.
-    """
+    """Call the function that this file makes. Parameters that are not given are NULL. Raises
+    UsageError for an unknown argument, or a value that it refuses."""
     function = _read(text)
     params = _fill(function, arguments)
     try:

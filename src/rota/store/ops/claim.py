@@ -23,7 +23,7 @@ from rota.store.ops.upkeep import UpkeepDue
 @dataclass(frozen=True, slots=True)
 class Branches:
     """Where a claim looks: group `g` of slots owns the branches lo[g] … hi[g] (from 1), each a
-    queue and a priority. Those up to urgent_hi[g] may give all of its jobs, the others at most
+    queue and a priority. Branches up to urgent_hi[g] may give all of its jobs, the others at most
     ordinary[g]."""
 
     jobs: list[int]
@@ -44,10 +44,8 @@ AHEAD = timedelta(milliseconds=250)
 
 @dataclass(frozen=True)
 class Claimant:
-    """The claiming worker, its release, and the types that it knows (aliases included).
-
-    Each type has its lease, and whether its starts are recorded.
-    """
+    """The claiming worker, its release, and the types that it knows (aliases included), each with
+    its lease, and whether its starts are recorded."""
 
     worker: str
     release: str
@@ -55,8 +53,7 @@ class Claimant:
     leases: list[timedelta]
     records: list[bool]
     ahead: timedelta | None = AHEAD
-    """How long before its slot a rate limit may give a start; None: neither limits nor breakers are
-    asked."""
+    """How long before its slot a rate limit may give a start; None: limits are not asked."""
 
     @cached_property
     def params(self) -> dict[str, str | None]:
@@ -65,8 +62,6 @@ class Claimant:
 
 
 class News(msgspec.Struct, frozen=True):
-    """What a claim reports besides jobs."""
-
     look_back: list[tuple[str, datetime, datetime]] = []
     """(queue, look back to, asked at)"""
     priorities: list[tuple[str, int]] = []
@@ -90,41 +85,36 @@ class RefusedClaim:
 @dataclass(frozen=True, slots=True)
 class HeldUp:
     """Due jobs of one queue and priority that a claim reached and that may not run yet: their
-    lanes, caps, breakers or limits have no room."""
+    lanes, limits or breakers have no room."""
 
     queue: str
     priority: int
     run_at: datetime
-    """When the last of them was due; `id` is its id."""
+    """When the last of the jobs was due; `id` is its id."""
     id: int
     count: int
 
 
 class Start(msgspec.Struct, frozen=True, array_like=True):
-    """The start of a job that a rate limit gave at the claim, in seconds from then; or that of a
-    trial."""
+    """The start of a job, in seconds from the claim: given by a rate limit, or a trial's."""
 
     waits_for: str | None
-    """What the job waits for if it cannot use it, as in `job.waits_for`. None: it has no limit."""
+    """What the job waits for if it cannot use the start, as in `job.waits_for`; None: no limit."""
     in_s: float
     """It may not begin before."""
     late_s: float | None
-    """How much later it may begin. None: it has no limit."""
+    """How much later it may begin; None: any time."""
     is_trial: bool = False
-    """Whether it tries for its breaker."""
+    """Whether it is the trial of its breaker."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """The result of a claim.
-
-    It has the statement's time by the database's clock, the jobs in the order to start them, and
-    news.
-    """
+    """The result of a claim, with its time by the database's clock. `jobs` are in start order."""
 
     started: datetime
     snapshot: str
-    """Which transactions were under way: `pg_current_snapshot()`, and newer ones after a comma."""
+    """Which transactions were open: `pg_current_snapshot()`, and newer ones after a comma."""
     jobs: list[Job]
     news: News
     unrecorded: frozenset[int] = frozenset()
@@ -132,25 +122,22 @@ class Claimed:
     suspects: frozenset[int] = frozenset()
     """The jobs whose last attempt was lost with its worker, which they may have killed."""
     capped: frozenset[int] = frozenset()
-    """The jobs that count in the cap of their type or queue."""
+    """The jobs that count in the concurrency limit of their type or queue."""
     starts: Mapping[int, Start] = field(default_factory=dict)
-    """Of jobs that have a rate limit, or try for a breaker, the starts that these gave."""
+    """The starts that rate limits and breakers gave, by job."""
     paused: frozenset[str] = frozenset()
-    """Queues that are paused: they gave no job, but may have due ones."""
+    """Queues that are paused: they gave no job, but may have due jobs."""
     refused: tuple[RefusedClaim, ...] = ()
-    """Due jobs that could not be claimed."""
     held_up: tuple[HeldUp, ...] = ()
 
     @property
     def seen(self) -> list[Job | RefusedClaim | HeldUp]:
-        """The jobs that the statement reached, in the order of their turns; of those that are held
-        up, the last ones."""
+        """The jobs that the statement reached, in their order; of held-up jobs the last ones."""
         if self.refused or self.held_up:
             return sorted([*self.jobs, *self.refused, *self.held_up], key=_start_order)
         return list(self.jobs)
 
     def count(self) -> int:
-        """Return how many jobs the statement reached."""
         return len(self.jobs) + len(self.refused) + sum(one.count for one in self.held_up)
 
 
@@ -159,7 +146,6 @@ ID, _ORIGIN_ID, _QUEUE, _PRIORITY, _RUN_AT, _ATTEMPTS = map(
 )
 _START_RECORDED, _SUSPECTED, _CAPPED, _REFUSAL, _START = map(CLAIMED.index, OF_THE_CLAIM)
 _OF_THE_JOB = slice(len(OF_THE_CLAIM), len(CLAIMED))
-"""The first fields of a Job, in their order."""
 
 _NO_NEWS = News()
 _news = msgspec.json.Decoder(News)
@@ -293,8 +279,8 @@ def claim_one(who: Claimant, id_: int) -> Operation[Claimed]:
         JobNotFound: no job has this id.
         UnknownJobType: the claimant does not know its type.
         WrongStatus: it is neither queued nor failed.
-        UsageError: its queue is paused, another job of its lane comes before it, a cap is full, it
-            waits for other jobs, or another transaction has locked it.
+        UsageError: its queue is paused, another job of its lane comes before it, a limit is full,
+            it waits for other jobs, or another transaction has locked it.
     """
     found = yield from get(id_)
     if found.status != Status.WAITING:  # the database says what such a job waits for
@@ -312,13 +298,11 @@ def claim_one(who: Claimant, id_: int) -> Operation[Claimed]:
 
 
 def claim_copy(who: Claimant, dead: int, by: str) -> Operation[Claimed]:
-    """Claim a copy of this dead job, with its origin. Run it in one transaction.
+    """Claim a copy of this dead job, with its origin. Run it in one transaction. Only this claim
+    can run the copy: if its lease expires, no worker begins it.
 
-    Only this claim can run the copy: if its lease expires, no worker begins it.
-
-    Raises:
-        WrongStatus: the job is not dead.
-        UsageError: its queue is paused, or a cap is full.
+    Raises WrongStatus if the job is not dead, and UsageError if its queue is paused or a limit
+    full.
     """
     request = ActionRequest(Action.RUN_AGAIN, by, "rota run")
     [answer] = yield from act(request, [dead])
@@ -369,7 +353,7 @@ def _refuse_claim(id_: int, queue: str, refusal: str) -> None:
 
 
 def _refuse_status(id_: int, status: str) -> None:
-    """Raises WrongStatus unless a job with this status can be claimed."""
+    """Raise WrongStatus unless a job with this status can be claimed."""
     if status in (Status.QUEUED, Status.FAILED):
         return
     advice = {
@@ -386,10 +370,7 @@ def look_back(queue: str, to: datetime) -> Operation[None]:
 
 def request_notify(peer: str, queues: Sequence[str], for_s: float) -> Operation[bool]:
     """Ask producers to wake this worker for jobs in these queues for `for_s` seconds; 0: no more.
-
-    `peer` is its kind and its name. Return False if a queue was left out, because another
-    transaction has its row locked.
-    """
+    `peer` is its kind and its name. Return False if a queue's row was locked, and so left out."""
     asked = {"peer": peer, "queues": sorted(queues), "for_s": for_s}
     return len((yield Query("notify_request", asked))) == len(queues)
 

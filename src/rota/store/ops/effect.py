@@ -43,15 +43,15 @@ class EffectRecord(Record, frozen=True):
     """An effect or a step: a row of the view `effects`."""
 
     key: str
-    """Of a step, its name."""
+    """The name of a step, or the key of an effect."""
     step_of: int | None
-    """Of a step, the origin of its jobs; None: an effect, which all jobs share."""
+    """The origin of a step's jobs; None: an effect, which all jobs share."""
     place: int | None
-    """Of a step, how many steps were called with this one."""
+    """How many steps were called with this step; None: an effect."""
     status: Literal["intended", "done", "uncertain"]
     """`intended`: its job is at it. `done`. `uncertain`: it may have happened."""
     job: int
-    """The job that intended it last, or the one that was requeued from that."""
+    """The job that intended it last, or its requeue."""
     if_uncertain: str
     """What the next attempt does if it may have happened: `skip`, `repeat` or `dead`."""
     uncertain_before: int
@@ -89,7 +89,6 @@ def effects_of(
 
 
 def effects_about(about_json: str, status: str | None, limit: int) -> Operation[list[EffectRecord]]:
-    """Read the latest effects that are about this."""
     asked = {"about": about_json, "status": status, "limit": limit}
     return [_record(row) for row in (yield Query("effects_about", asked))]
 
@@ -110,7 +109,7 @@ def resolve_effect(
     by: str,
     again: bool,
 ) -> Operation[Literal["done", "not_done", "held", "is_done", "unknown"]]:
-    """Resolve an effect, or a step of a job, by hand; return what became of it."""
+    """Resolve an effect, or a step of a job, by hand; return the database's answer."""
     settled = {
         "key": key, "done": done, "result": result_json, "step_of": step_of, "why": why, "by": by,
         "again": again,

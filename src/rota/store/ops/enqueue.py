@@ -19,24 +19,22 @@ from rota.model.units import plural
 from rota.store.driver import Operation, Query, format_numbers, format_texts
 
 INSERT_MAX = 1_000
-"""Rows of one INSERT."""
 PAYLOADS_MAX = 1_000_000
-"""Most characters of the payloads of one INSERT, unless a single one is longer. The server parses
-them together, and needs several times as much memory."""
+"""Most characters of the payloads of one INSERT, unless a single payload is longer. The server
+parses them together, and needs several times as much memory."""
 IN_FLIGHT = 4
-"""INSERTs that are sent one behind the other before their answers are awaited, where the driver has
-a pipeline."""
+"""INSERTs that are sent before their answers are awaited, where the driver has a pipeline."""
 KEY_TRIES = 20
-"""Tries of an enqueue when the job that held its key was cancelled in the same moment, or gave the
-key up because it started. The second is usual for a key that is enqueued without a pause."""
+"""Tries of an enqueue whose key's holder was just cancelled, or gave the key up as it started: the
+latter is usual for a key that is enqueued without a pause."""
 
 
 _QUEUED = Status.QUEUED.value
 
 
 class CommonColumns(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """What jobs of a bulk have in common: columns of `job`. Those that are alike share one object:
-    it is sent once, and told from others by its identity.
+    """What jobs of a bulk have in common: columns of `job`. Equal columns share one object: it is
+    sent once, and known by its identity.
 
     A delay and a time to expire are seconds that the database adds to its clock. Queue and priority
     default to the type's in the database.
@@ -57,15 +55,14 @@ class CommonColumns(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 class NewRow(msgspec.Struct, frozen=True, gc=False):
-    """A job to insert. Like what it has in common with others it is in no cycle, so the garbage
-    collector need not look at it."""
+    """A job to insert. It is in no cycle, so the garbage collector need not look at it."""
 
     common: CommonColumns
     payload: str
     idempotency_key: str | None = None
     group_key: str | None = None
     asks: str | None = None
-    """What its meta says besides, as JSON text: see `AsksMaker`."""
+    """More of its meta, as JSON text: see `AsksMaker`."""
 
     def columns(self) -> dict[str, Any]:
         return {
@@ -82,7 +79,7 @@ _CHANGES = ("replace", "postpone")
 
 
 def insert(row: NewRow) -> Operation[Enqueued]:
-    """Insert one job with one statement, and one more if its key is taken."""
+    """Insert one job with one statement, and a second statement if its key is taken."""
     params = row.columns()
     for _ in range(KEY_TRIES):
         # A parameter more would cost every single INSERT, so a job with a lane is a bulk of one.
@@ -106,7 +103,7 @@ def insert_many(rows: Sequence[NewRow], batch: int | None = None) -> Operation[l
     it in one transaction.
 
     Keys are taken in sorted order over the whole call, so that two bulks with the same keys cannot
-    deadlock. Ids ascend in the order of the input. If a key is taken that may not be, nothing is
+    deadlock. Ids ascend in the order of the input. If a taken key may not be joined, nothing is
     inserted, whoever ends the transaction.
     """
     may_refuse = [1 for row in rows if row.idempotency_key and row.common.on_duplicate == "raise"]
@@ -131,7 +128,7 @@ def _insert_all(rows: Sequence[NewRow], batch: int | None) -> Operation[list[Enq
         ids: list[int] | None = None
         chunks = list(_split(rows, pending))
         if len(chunks) > 1 and any(rows[at].idempotency_key is not None for at in pending):
-            # The order of the input is not that in which keys are taken.
+            # Keys are taken in another order than that of the input.
             [[ids]] = yield Query("ids_reserve", {"count": len(rows)})
             chunks = list(_split(rows, sorted(pending, key=lambda at: _lock_order(rows[at], at))))
         for at, id_ in (yield from _insert(rows, chunks, ids, batch)):
@@ -154,8 +151,7 @@ def _insert(
     ids: list[int] | None,
     batch: int | None,
 ) -> Operation[list[tuple[int, int | None]]]:
-    """Insert each chunk with one INSERT; return the places of the jobs with their ids, None for a
-    job that was not inserted."""
+    """Insert each chunk with one INSERT; return jobs' places with their ids; None: not inserted."""
     inserted: list[tuple[int, int | None]] = []
     for start in range(0, len(chunks), IN_FLIGHT):
         sent = chunks[start : start + IN_FLIGHT]
@@ -183,15 +179,15 @@ def _split(rows: Sequence[NewRow], order: Sequence[int]) -> Iterator[Sequence[in
 def _meet_holders(
     rows: Sequence[NewRow], refused: Sequence[int], results: dict[int, Enqueued]
 ) -> Operation[list[int]]:
-    """Add to the results the jobs that hold the keys of those refused, and change them as
-    `on_duplicate` says; return whose keys are free."""
+    """Add the holders of the refused keys to the results, and change them as `on_duplicate` says;
+    return the places whose keys are free."""
     keyless = sum([rows[at].idempotency_key is None for at in refused])
     if keyless:
         raise RotaError(
             f"not inserted: {keyless:,} of {plural(len(rows), 'job')}, left out by a trigger on "
             "rota.job; roll back if the transaction is yours"
         )
-    # Of the others no payload is read.
+    # Payloads of the others are not read.
     asked = [
         row if row.common.on_duplicate == "replace" else replace(row, payload="{}")
         for row in [rows[at] for at in refused]
@@ -214,7 +210,6 @@ def _meet_holders(
 
 
 def _refuse_taken(row: NewRow, result: Enqueued, index: int | None) -> None:
-    """Raise KeyTaken for a job that may not join another one."""
     common = row.common
     if common.on_duplicate == "raise" and not result.created:
         assert row.idempotency_key is not None
@@ -230,13 +225,13 @@ def _lock_order(row: NewRow, at: int) -> tuple[bool, str, str, int]:
 def _parameters(
     rows: Sequence[NewRow], chunk: Sequence[int], ids: list[int] | None, batch: int | None
 ) -> dict[str, Any]:
-    """The parameters of `jobs_insert` for one of its calls."""
+    """Return the parameters of `jobs_insert` for one of its calls."""
     reserved = None if ids is None else format_numbers([ids[at] for at in chunk])
     return {**_columns([rows[at] for at in chunk], batch), "ids": reserved}
 
 
 def _columns(rows: Sequence[NewRow], batch: int | None = None) -> dict[str, Any]:
-    """The parameters of `jobs_insert` for these jobs, without their ids."""
+    """Return the parameters of `jobs_insert` for these jobs, without their ids."""
     places: defaultdict[tuple[CommonColumns, str | None], int]
     places = defaultdict(lambda: len(places) + 1)
     which = [places[row.common, row.asks] for row in rows]

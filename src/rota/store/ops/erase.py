@@ -1,4 +1,4 @@
-"""How what jobs were given and what they said is erased."""
+"""How the payloads and texts of jobs are erased."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from rota.store.ops.portion import take_portion
 
 
 def find_to_erase(payload: str | None, job: int | None) -> Operation[tuple[list[int], list[int]]]:
-    """Find jobs by what their payload contains, as JSON text, or one by its id, and as what they
-    were retried. Return the ids in the order in which they are to be erased, and those of earlier
-    jobs of their chains, which had another payload."""
+    """Find jobs by what their payload contains, as JSON text, or one job by its id with its
+    retries. Return the ids in the order to erase them, and earlier jobs of their chains with
+    another payload."""
     rows = yield Query("erase_find", {"payload": payload, "job": job})
     found: tuple[list[int], list[int]] = [], []
     for id_, is_corrected in rows:
@@ -24,11 +24,9 @@ def find_to_erase(payload: str | None, job: int | None) -> Operation[tuple[list[
 def erase_jobs(
     ids: Sequence[int], why: str, by: str, filter: str
 ) -> Operation[tuple[dict[int, str], Refusals]]:
-    """Erase jobs in batches of 1,000, in this order. Return what was done of each (erased, or
-    requested of one that runs, erased before), and the reason for each that the database refused.
-
-    It takes a connection in autocommit, on which each batch is a transaction of its own.
-    """
+    """Erase jobs in batches of 1,000, in this order. Return what was done of each (erased,
+    requested of a running job, erased before), and the reason of each refusal. In autocommit, as
+    each batch is a transaction of its own."""
     answers: dict[int, str] = {}
     refusals: Refusals = {}
 
@@ -48,13 +46,12 @@ def erase_jobs(
 
 def erase_payload(payload: str) -> Operation[list[tuple[str, str]]]:
     """Erase what other rows have of a payload. Return what was taken from live work, and what could
-    not be erased, as pairs of what it is (batch, schedule, partition, secret) and its name."""
+    not be erased, each as what it is (batch, schedule, partition, secret) and its name."""
     return [(row[0], row[1]) for row in (yield Query("payload_erase", {"payload": payload}))]
 
 
 def erase_ended(limit: int) -> Operation[tuple[int, Refusals]]:
-    """Erase jobs that ran when they were to be erased, and have ended; return how many, and those
-    that were refused."""
+    """Erase jobs that ran when they were to be erased, and have ended; return how many."""
     due = Query("erasures_due", {"limit": limit})
     rows, refusals = yield from take_portion("erasures_take", {"limit": limit}, due)
     return sum(row[0] for row in rows), refusals

@@ -12,10 +12,8 @@ from rota.store.ops.portion import take_portion
 
 @dataclass(frozen=True, slots=True)
 class Overdue:
-    """A job that was not started before its expiry, with what delayed it.
-
-    `claim` is its last one, `attempt` the one that never began.
-    """
+    """A job that was not started before its expiry, with what delayed it. `claim` is its last
+    claim, `attempt` the attempt that never began."""
 
     job: int
     job_type: str
@@ -30,10 +28,8 @@ class Overdue:
 def expire(
     worker: str, after: datetime, after_id: int, limit: int
 ) -> Operation[tuple[datetime, list[Overdue], Refusals]]:
-    """End waiting jobs whose expiry has passed, from the given key (expires_at, id) on.
-
-    Returns them with the database's clock, and the jobs that the database refuses to end.
-    """
+    """End waiting jobs whose expiry has passed, from the key (expires_at, id) on. Return them with
+    the database's clock, and the refusals."""
     where = {"after": after, "after_id": after_id, "limit": limit}
     candidates = Query("jobs_overdue", where)
     rows, refusals = yield from take_portion(

@@ -15,21 +15,19 @@ from rota.store.errors import INVALID_PARAMETER, Unstorable
 from rota.store.ops.enqueue import NewRow, insert_many
 
 FOLD_MAX = 10_000
-"""Most rows that one fold counts."""
 FOLDS_MAX = 100
-"""Another transaction may have a batch locked, and then something is always left."""
+"""Most folds in a row: a batch that another transaction has locked always leaves something."""
 
 
 def insert_batch(
     rows: Sequence[NewRow], then: Mapping[str, NewRow], on_failure: str, parent: int | None
 ) -> Operation[tuple[int | None, list[Enqueued]]]:
     """Insert jobs as the members of a new batch; return its id, and the results in the order of the
-    input. Run it in one transaction. A job that joins another one by its key is no member. If all
-    do, there is no new batch, and the id is that of the batch whose members they joined; None: of
+    input. Run it in one transaction. A job that joins another job by its key is no member. If all
+    jobs join, there is no new batch, and the id is that of the joined members' batch; None: of
     none, or of several.
 
-    Raises:
-        UsageError: there is no such parent, or it has ended.
+    Raises UsageError if there is no such parent, or it has ended.
     """
     asked = {"then": _encode_then(then) if then else None, "on_failure": on_failure}
     try:
@@ -49,15 +47,13 @@ def insert_batch(
 
 
 def fold_batches(limit: int = FOLD_MAX) -> Operation[bool]:
-    """Count what came to batches, and enqueue what follows those that ended; return whether
-    anything may be left to count."""
+    """Count ended members, and enqueue what follows ended batches; return if any may be left."""
     [[is_left, _]] = yield Query("batches_fold", {"limit": limit})
     return bool(is_left)
 
 
 def fold_all_batches() -> Operation[None]:
-    """Count what came to batches until nothing is left: a batch that ends is a member of its
-    parent."""
+    """Count ended members until nothing is left: a batch that ends is a member of its parent."""
     for _ in range(FOLDS_MAX):
         if not (yield from fold_batches()):
             return
@@ -69,13 +65,12 @@ def mend_batches(limit: int) -> Operation[int]:
 
 
 def find_batches(id_: int | None, before: int | None, limit: int) -> Operation[list[Batch]]:
-    """Read batches, the newest first."""
     rows = yield Query("batches_list", {"id": id_, "before": before, "limit": limit})
     return [Batch(*row) for row in rows]
 
 
 def find_members(batch: int, after: int, limit: int) -> Operation[list[int]]:
-    """Return the ids of members that have not ended, in order, from behind `after` on."""
+    """Return the ids of members that have not ended, in order, behind `after`."""
     rows = yield Query("batch_members", {"batch": batch, "after": after, "limit": limit})
     return [row[0] for row in rows]
 
@@ -86,8 +81,7 @@ def find_inner_batches(batch: int) -> Operation[list[int]]:
 
 
 def read_batch_results(batch: int, after: int, limit: int) -> Operation[list[JobResult]]:
-    """Read what came of members, in the order in which they were inserted, from behind the id
-    `after` on."""
+    """Read the results of members, in the order of their insertion, behind the id `after`."""
     rows = yield Query("batch_results", {"batch": batch, "after": after, "limit": limit})
     return [JobResult(*row) for row in rows]
 

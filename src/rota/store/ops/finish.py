@@ -20,23 +20,20 @@ from rota.store.ops.partitions import retry_with_partitions
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """What to write for one attempt."""
-
     job: Job
     transition: Transition
     ran_s: float | None
     """Seconds since the handler began; None: it did not."""
     completes: bool = False
-    """Whether its handler may have finished the job in a transaction of its own."""
+    """Whether its handler may have finished the job in its own transaction."""
     frees_place: bool = False
-    """Whether the job has a lane or counts in a cap."""
+    """Whether the job has a lane or counts in a concurrency limit."""
     ended_s_ago: float = 0.0
     """How long ago its handler ended."""
 
 
 class Written(msgspec.Struct, frozen=True):
-    """How a claim that was still held ended: the stored status, and run_at if the job runs
-    again."""
+    """How a claim that was still held ended: the stored status, and run_at for another run."""
 
     status: str
     run_at: datetime | None = None
@@ -47,7 +44,7 @@ class Written(msgspec.Struct, frozen=True):
 Settled = dict[int, Written | Refused]
 _SUCCEEDED = Written(Status.SUCCEEDED.value)
 DELAY_TRY_S = 5.0
-"""How long the outcome of a job waits that was told to wait, while its limit cannot be delayed."""
+"""Seconds that the outcome of a waiting job waits while its limit cannot be delayed."""
 LIMIT_LOCKED = Refused("its rate limit is locked by a transaction", locked=True, of_row=False)
 LOCKED = Refused("the row is locked by a transaction that does not end", locked=True, of_row=False)
 
@@ -56,9 +53,8 @@ def finish(endings: Sequence[Ending], release: str, *, careful: bool = False) ->
     """Move finished jobs to history. An id that is missing in the answer was no longer held.
 
     A result that the database cannot store is left out; it never changes the outcome. A refusal of
-    one job never stops the others; one of the statement itself, whatever the jobs, is raised.
-    `careful`: after a failed try, rows that another transaction has locked are left out from the
-    start.
+    one job never stops the others; a refusal of the statement itself is raised. `careful`: after a
+    failed try, rows that another transaction has locked are left out from the start.
     """
     return _settle(endings, partial(_finish, release), careful=careful)
 
@@ -68,8 +64,8 @@ def leave(endings: Sequence[Ending], release: str, *, careful: bool = False) -> 
     held.
 
     An error text that the database cannot store is left out. A refusal of one job never stops the
-    others. `careful` as in `finish`. Limits are delayed first: where that cannot be written, the
-    jobs that were told to wait are refused for DELAY_TRY_S.
+    others. `careful` as in `finish`. Limits are delayed first: until that can be written, their
+    jobs are refused, at most for DELAY_TRY_S.
     """
     refused = yield from _delay_limits([one for one in endings if one.transition.delays_limit])
     free = [ending for ending in endings if ending.job.id not in refused]
@@ -77,8 +73,7 @@ def leave(endings: Sequence[Ending], release: str, *, careful: bool = False) -> 
 
 
 def _delay_limits(endings: Sequence[Ending]) -> Operation[Settled]:
-    """Delay the limits of jobs whose providers want no more for now; return those of the jobs for
-    which that cannot be written yet."""
+    """Delay the limits of jobs whose providers want no more for now; return refused jobs."""
     if not endings:
         return {}
     rooms = [ending.transition.waits_for for ending in endings]
@@ -100,12 +95,12 @@ def _delay_limits(endings: Sequence[Ending]) -> Operation[Settled]:
 def finish_plain(
     claims: Sequence[tuple[int, int, float]], release: str, *, frees_places: bool = False
 ) -> Operation[set[int] | None]:
-    """Move jobs to history whose handlers just returned; return the ids of those that it moved.
+    """Move jobs to history whose handlers just returned; return the ids of moved jobs.
 
-    Each is (id, claims, seconds since the handler began). It does what `finish` does with the same
-    jobs, in one statement and without an object for each. None: it moved none of them, because
-    the database refused one or another transaction has locked one; a careful `finish` finds it.
-    `frees_places`: some have a lane or count in a cap.
+    Each is (id, claims, seconds since the handler began). It does what `finish` does, in one
+    statement and without an object for each. None: it moved none, because the database refused or
+    another transaction has locked a job; a careful `finish` finds it. `frees_places`: some have a
+    lane or count in a concurrency limit.
     """
     try:
         rows = yield _ask_to_finish(claims, release, frees_places=frees_places)
@@ -119,9 +114,9 @@ def finish_plain(
 def finish_and_pass(
     claims: Sequence[tuple[int, int, float]], who: Claimant, branches: Branches
 ) -> Operation[tuple[set[int], Claimed] | None]:
-    """Do what `finish_plain` does with jobs of which some have a lane, and claim the next ones of
-    their lanes where it is their turn: of nothing else that is ready where a claim of these
-    branches would look. None: also if the partition of the day is missing."""
+    """Do what `finish_plain` does with jobs of which some have a lane, and claim the next jobs of
+    these lanes unless another job that these branches find comes first. None: also if the partition
+    of the day is missing."""
     asked = {
         "room": branches.ordinary,
         "lo": branches.lo,
@@ -152,8 +147,7 @@ def complete(
     release: str,
     progress_json: str | None = None,
 ) -> Completion:
-    """Move a job to history as a success, in the transaction of the caller's connection; return
-    whether its claim held it."""
+    """Move a job to history as a success, in the caller's transaction; return if it was held."""
     yield Query("completion_begin", {"id": job.id, "claims": job.claims})
     if progress_json is not None:
         yield from progress([(job.id, job.claims, progress_json)], waits=True)
@@ -162,8 +156,7 @@ def complete(
 
 
 def keep_results(results: Sequence[tuple[int, int, str]]) -> Operation[dict[int, str]]:
-    """Write the results, in JSON, of (id, claims) that transactions of their handlers have
-    finished; return the database's error for each that it refuses."""
+    """Write the results, in JSON, of finished (id, claims); return the refusals."""
 
     def write(some: Sequence[tuple[int, int, str]]) -> Operation[None]:
         ids, claims, texts = ([one[at] for one in some] for at in range(3))
@@ -175,10 +168,7 @@ def keep_results(results: Sequence[tuple[int, int, str]]) -> Operation[dict[int,
 
 def settle_one(ending: Ending, release: str) -> Operation[Written | None]:
     """Write how one claim ended, in the transaction of the caller's connection; None: it was not
-    held.
-
-    A text that the database cannot store is left out, as in `finish` and `leave`.
-    """
+    held. A text that the database cannot store is left out."""
     write = partial(_finish if ending.transition.status.is_over else _leave, release, [ending])
     yield Query("today_ensure")
     yield Query("savepoint", command="savepoint rota_settle")
@@ -221,16 +211,14 @@ def _settle(endings: Sequence[Ending], write: Write, *, careful: bool) -> Operat
 
 
 def _make_probe(ending: Ending) -> Ending:
-    """Return the plain ending of a job that cannot exist: if that is refused too, no job is at
-    fault."""
+    """Return the ending of a job that cannot exist: if it is refused too, no job is at fault."""
     nobody = msgspec.structs.replace(ending.job, id=0)
     plain = Transition("probe", ending.transition.status)
     return Ending(nobody, plain, None, frees_place=ending.frees_place)
 
 
 def _write(write: Write, endings: Sequence[Ending]) -> Operation[dict[int, Written]]:
-    """Write endings in one statement; leave out the texts of a single ending if they cannot be
-    stored."""
+    """Write endings in one statement; a single ending without texts that cannot be stored."""
     with_texts = partial(write, endings, True)
     try:
         try:
@@ -244,10 +232,8 @@ def _write(write: Write, endings: Sequence[Ending]) -> Operation[dict[int, Writt
 
 
 def _split_locked(endings: Sequence[Ending]) -> Operation[Split[Ending]]:
-    """Split off the jobs that another transaction has locked; jobs that are gone count as free.
-
-    It asks without waiting: each locked row could cost a lock_timeout.
-    """
+    """Split off the jobs that another transaction has locked; jobs that are gone count as free. It
+    asks without waiting: each locked row could cost a lock_timeout."""
     ids = format_numbers([ending.job.id for ending in endings])
     locked = {row[0] for row in (yield Query("jobs_locked", {"ids": ids}))}
     return (
@@ -290,8 +276,7 @@ def _ask_to_finish(
     reasons: list[str | None] | None = None,
     frees_places: bool = False,
 ) -> Query:
-    """Return the statement for (id, claims, seconds since the handler began); by default all have
-    succeeded without a result."""
+    """Return the statement for (id, claims, seconds of the handler), by default of successes."""
     params = {
         **_format_claims(claims),
         "statuses": statuses,

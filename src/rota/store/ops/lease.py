@@ -14,21 +14,17 @@ from rota.store.ops.claim import Claimant
 
 @dataclass(frozen=True, slots=True)
 class Renewed:
-    """Which leases were still held, and which of their jobs have a request to stop, with the
-    reason."""
+    """Which leases were still held, and which jobs have a request to stop, with the reason."""
 
     held: set[int]
     renewed: set[int]
-    """Without those that another transaction has locked: they are held, and the next try is due at
-    once."""
+    """Held leases that no other transaction has locked: a locked lease is due again at once."""
     cancels: dict[int, str | None]
     refused: dict[int, str] = field(default_factory=dict)
-    """Those that the database refused to renew, and why: they are held until they are reaped."""
+    """Held leases that the database refused to renew, and why: they last until they are reaped."""
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """The database's error for one claim, while it accepted others."""
-
     why: str
     locked: bool = False
     """Whether another open transaction holds the row: the write succeeds when that ends."""
@@ -37,10 +33,7 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 def renew(held: Sequence[tuple[int, int]], who: Claimant) -> Operation[Renewed]:
-    """Renew the leases of (id, claims).
-
-    A lease that the database refuses to renew counts as held, and does not stop the others.
-    """
+    """Renew the leases of (id, claims). A refused lease counts as held; the others go on."""
 
     def write(some: Sequence[tuple[int, int]]) -> Operation[list[Row]]:
         asked = {**_claims(some), "types": who.types, "leases": who.leases}
@@ -58,12 +51,9 @@ def renew(held: Sequence[tuple[int, int]], who: Claimant) -> Operation[Renewed]:
 
 
 def start(held: Sequence[tuple[int, int, bool]]) -> Operation[dict[int, bool | Refused]]:
-    """Record that (id, claims, whether it begins beside others that may be at fault for a loss)
-    are about to begin.
-
-    Return the ids still held, and whether each was recorded: one that another transaction has
-    locked was not. A refusal of one never stops the others.
-    """
+    """Record that (id, claims, whether it begins beside other suspects) are about to begin. Return
+    the ids still held, and whether each was recorded: a locked row was not. A refusal of one never
+    stops the others."""
 
     def write(some: Sequence[tuple[int, int, bool]]) -> Operation[list[Row]]:
         shared = [is_shared for _, _, is_shared in some]
@@ -86,9 +76,8 @@ def progress(
     reports: Sequence[tuple[int, int, str]], *, waits: bool = False
 ) -> Operation[dict[int, bool | None]]:
     """Write the progress of (id, claims), in JSON; return the ids still held, and whether each was
-    written: a row that another transaction has locked is not, unless it `waits`. None: the database
-    refuses it, which does not stop the others.
-    """
+    written: a locked row is not, unless it `waits`. None: the database refuses it, which does not
+    stop the others."""
 
     def write(some: Sequence[tuple[int, int, str]]) -> Operation[list[Row]]:
         ids, claims, texts = ([one[at] for one in some] for at in range(3))

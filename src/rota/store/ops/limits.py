@@ -20,11 +20,11 @@ class LimitRecord(Record, frozen=True):
     name: str
     """Name of the rate limit."""
     starts: int
-    """At most so many in any window of `per_s`."""
+    """How many jobs may start in any window of `per_s`."""
     per_s: float
     """The length of the window in seconds."""
     burst: int
-    """At most so many at once."""
+    """How many jobs may start at once."""
     keyed: bool | None
     """Whether it is kept for each key; None: no code declares it."""
     changed_at: datetime
@@ -48,9 +48,7 @@ class LimitRecord(Record, frozen=True):
 
 def declare_limits(limits: str, release: str, *, is_deploy: bool) -> Operation[None]:
     """Declare rate limits, a JSON array of what `limits_declare` takes; with none it does nothing.
-
-    A worker's start changes no limit while a newer release is at work.
-    """
+    A worker's start changes no limit while a newer release is at work."""
     if limits != "[]":
         params = {"limits": limits, "release": release, "is_deploy": is_deploy}
         yield Query("limits_declare", params)
@@ -58,8 +56,8 @@ def declare_limits(limits: str, release: str, *, is_deploy: bool) -> Operation[N
 
 def replan_limits(most: int, after: str | None) -> Operation[tuple[int, str | None]]:
     """Bring jobs forward that wait for limits with free slots, at most `most` of each key, of a
-    thousand keys behind `after`; return for how many keys jobs wait, and the last of them if there
-    may be more."""
+    thousand keys behind `after`; return for how many keys jobs wait, and the last key if there may
+    be more."""
     asked = {"name": None, "most": most, "after": after}
     keys, _, next_after = (yield Query("limits_replan", asked))[0]
     return keys, next_after
@@ -69,7 +67,7 @@ def find_next_in_s(
     known: dict[str, list[int]], types: Sequence[str], at: datetime
 ) -> Operation[float | None]:
     """Return in how many seconds a job is due that was put off for a limit: of these queues and
-    priorities, within ten, and not due `at` this time yet."""
+    priorities, within ten seconds, and not due `at` this time yet."""
     branches = [(queue, priority) for queue, some in known.items() for priority in some]
     asked = {
         "queues": [queue for queue, _ in branches],

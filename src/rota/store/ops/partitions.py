@@ -30,10 +30,8 @@ def ensure_partitions(days: int = PARTITION_DAYS) -> Operation[int]:
 def retry_with_partitions(
     write: Callable[[], Operation[T]], *, tried: PartitionMissing | None = None
 ) -> Operation[T]:
-    """Write; if the day's partition is missing, create it and write again.
-
-    `tried`: the error of a first try; None: it was not tried yet.
-    """
+    """Write; if the day's partition is missing, create it and write again. `tried`: the error of a
+    first try; None: it was not tried yet."""
     if tried is None:
         try:
             return (yield from write())
@@ -45,8 +43,6 @@ def retry_with_partitions(
 
 @dataclass(frozen=True, slots=True)
 class PartitionStep:
-    """A partition to `detach`, to `drop` or to `archive` now."""
-
     step: str
     name: str
     command: str
@@ -65,15 +61,12 @@ def partitions_due() -> Operation[list[PartitionStep]]:
 
 
 def take_step(step: PartitionStep) -> Operation[str | None]:
-    """Take the step; return None when that is done, otherwise why it must wait.
-
-    A detach that is interrupted stays pending.
-    """
+    """Take the step; return why it must wait; None: done. A broken-off detach stays pending."""
     try:
         yield Query(step.step, command=step.command)
     except (RowLocked, ObjectMissing, PrivilegeMissing) as error:
-        # A reader, a snapshot or another worker blocks it; another worker has done it; the role
-        # is not the owner; or the archive is missing, or closed to the role.
+        # A reader, a snapshot or another worker blocks it; another worker has done it; the role is
+        # not the owner; or the archive is missing, or closed to the role.
         return one_line(str(error))
     except RowRefused as error:
         if error.sqlstate not in _NOT_NOW:

@@ -29,8 +29,7 @@ class Pause(Record, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Until:
-    """When something ends by itself: at an instant, after some seconds of the database's clock, or
-    never."""
+    """When something ends: at an instant, after seconds by the database's clock, or never."""
 
     at: datetime | None = None
     for_s: float | None = None
@@ -73,8 +72,6 @@ def resume_copy(why: str | None, by: str) -> Operation[bool]:
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """A sequence that is behind the ids that it has given."""
-
     sequence: str
     last_id: int
     highest_id: int
@@ -91,8 +88,7 @@ def pauses() -> Operation[list[Pause]]:
 
 
 def copy_check() -> Operation[str | None]:
-    """Check whether this is a restored copy; return how its recorded identity
-    differs, None if it does not."""
+    """Return how a restored copy's recorded identity differs; None: this is no copy."""
     return (yield Query("copy_check"))[0][0]  # type: ignore[no-any-return]
 
 

@@ -1,4 +1,4 @@
-"""A portion of rows that upkeep takes, around those that the database refuses."""
+"""A portion of rows that maintenance takes, around refused rows."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def take_portion(
 ) -> Operation[tuple[list[Row], Refusals]]:
     """Run a statement that takes what it finds; if a row may be at fault, isolate that row.
 
-    `candidates` finds the ids of what the statement would take. Returns the rows of all runs, first
-    the row of a run that takes nothing, and the database's error for each job that it refuses.
+    `candidates` finds the ids of what the statement would take. Return the rows of all runs, first
+    the row of a run that takes nothing, and the refusals.
     """
 
     def take(only: Sequence[int] | None) -> Operation[list[Row]]:

@@ -19,7 +19,7 @@ from rota.store.driver import Operation, Query, Row
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """Which jobs to find; None is any."""
+    """Which jobs to find; None: any."""
 
     ids: list[int] | None = None
     status: str | None = None
@@ -36,13 +36,12 @@ class Filter:
     error: str | None = None
     """A part of the error's text, case-insensitive."""
     since: datetime | timedelta | None = None
-    """When it ended or died: an instant, or how long ago. None: a day before `until`, for finished
-    jobs."""
+    """When it ended or died, or how long ago; None: a day before `until`, for finished jobs."""
     until: datetime | timedelta | None = None
     before: int | None = None
     limit: int = 100
     waiting: bool = False
-    """Only those that something holds back besides their `run_at`."""
+    """Only jobs that something holds back besides their `run_at`."""
 
 
 def find(wanted: Filter) -> Operation[list[Job]]:
@@ -56,7 +55,7 @@ def find(wanted: Filter) -> Operation[list[Job]]:
 
 
 def get(id_: int) -> Operation[Job]:
-    """Read a job. One that has not ended costs a tenth of a search. Raises JobNotFound."""
+    """Read a job. A live job costs a tenth of a search. Raises JobNotFound."""
     rows = yield Query("job_live", {"id": id_})
     found = [_job(row) for row in rows] or (yield from find(Filter(ids=[id_])))
     if not found:
@@ -112,12 +111,11 @@ class AttemptRecord(Record, frozen=True):
 
 
 def attempts(job: int) -> Operation[list[AttemptRecord]]:
-    """Read the attempts of a job that did not succeed, in order."""
     return [AttemptRecord(*row) for row in (yield Query("attempts", {"job": job}))]
 
 
 ERRORS_COUNTED = 1_000
-"""Attempts of a class of errors are counted up to this: a flood must not hide what is rare."""
+"""Attempts of a class of errors are counted up to this: a flood must not hide rare errors."""
 
 
 class ErrorRecord(Record, frozen=True):
@@ -135,9 +133,9 @@ class ErrorRecord(Record, frozen=True):
     attempts: int
     """How many attempts failed so; counted up to 1,000 for a type, class and response code."""
     jobs: int
-    """Of how many different jobs."""
+    """How many different jobs failed so."""
     dead: int
-    """How many of these are dead, and wait for a person."""
+    """How many of these jobs are dead, and wait for a person."""
     first_at: datetime
     """When it was met first in the period, an aware datetime."""
     last_at: datetime
@@ -151,8 +149,8 @@ class ErrorRecord(Record, frozen=True):
 def errors(
     since: datetime | timedelta | None, job_type: str | None, limit: int
 ) -> Operation[list[ErrorRecord]]:
-    """Read the errors of a period, that which was met last first: of its newest 30,000 failed
-    attempts, and of these at most ERRORS_COUNTED of a class."""
+    """Read the errors of a period, the last met first: of its newest 30,000 failed attempts, and at
+    most ERRORS_COUNTED of a class."""
     params = {"job_type": job_type, "counted": ERRORS_COUNTED, "limit": limit}
     rows = yield Query("errors", params | instant_or_ago("since", since))
     return [ErrorRecord(*(*row[:-1], _RELEASES.decode(row[-1]))) for row in rows]
@@ -167,14 +165,12 @@ def chain(job: int) -> Operation[list[int]]:
 
 
 def oldest_due() -> Operation[tuple[datetime, float] | None]:
-    """Read when the oldest due job was due, and its seconds of waiting since; None: nothing is
-    due."""
+    """Read when the oldest due job was due, and its seconds of waiting; None: nothing is due."""
     at, waiting_s = (yield Query("oldest_due_read"))[0]
     return None if at is None else (at, waiting_s)
 
 
 def read_clock() -> Operation[datetime]:
-    """Read the database's time."""
     return (yield Query("clock"))[0][0]  # type: ignore[no-any-return]
 
 
@@ -186,15 +182,15 @@ class QueueDepth(Record, frozen=True):
     priority: int
     """Priority of these jobs, -100 … 100."""
     due: int
-    """Due now. A count that reaches 10,000 means at least so many."""
+    """How many are due now. A count that reaches 10,000 means at least so many."""
     later: int
-    """Due later, counted likewise."""
+    """How many are due later. A count that reaches 10,000 means at least so many."""
     oldest_run_at: datetime
     """The earliest `run_at`, of jobs to come too."""
     oldest_due: datetime | None
-    """The earliest `run_at` of those that are due; None: none is."""
+    """The earliest `run_at` of due jobs; None: no job is due."""
     oldest_due_s: float | None
-    """Seconds since then."""
+    """Seconds since `oldest_due`; None: no job is due."""
 
 
 def read_queues() -> Operation[list[QueueDepth]]:
@@ -208,8 +204,7 @@ class AlertRecord(Record, frozen=True):
     rule: str
     """Name of the alert rule."""
     subject: str
-    """What it is about: an error type, a queue, a job type or a schedule; empty where the rule has
-    only one."""
+    """What it is about: an error type, queue, job type or schedule; empty: it has one subject."""
     state: str
     """What was last reported: it `fires`, `repeats` or is `over`."""
     since: datetime
@@ -229,7 +224,7 @@ class AlertRecord(Record, frozen=True):
 
 
 def read_alerts() -> Operation[list[AlertRecord]]:
-    """Read the alerts that stand, and those that ended within a day."""
+    """Read the alerts that stand, and alerts that ended within a day."""
     return [AlertRecord(*row) for row in (yield Query("alerts"))]
 
 
@@ -243,6 +238,5 @@ def read_top(limits: dict[str, Any]) -> Operation[dict[str, Any]]:
 def table(
     name: str, params: dict[str, Any] | None = None, *, columns: Sequence[str]
 ) -> Operation[list[dict[str, Any]]]:
-    """Read one of the overviews (workers, job_types, alert_rules) as dicts."""
     rows = yield Query(name, params or {})
     return [dict(zip(columns, row, strict=True)) for row in rows]

@@ -31,12 +31,12 @@ def reap(
     steady_s: float | None = None,
     step: tuple[float, float] | None = None,
 ) -> Operation[tuple[datetime, list[Reaped], Refusals]]:
-    """Take jobs whose leases expired after `since` from their workers.
+    """Take jobs whose leases expired after `since` from their workers. Return them with the
+    database's clock, and the refusals.
 
-    Returns them with the database's clock, and the jobs that the database refuses to change.
     `steady_s`: seconds since the calling worker's own connection came back; None: it was not away.
-    `step`: by how many seconds the server's clock was set, and by how many leases were moved for it
-    before, in all; None: it was not.
+    `step`: by how many seconds the server's clock was set, and the sum of all moves of leases
+    before; None: it was not set.
     """
     candidates = Query("jobs_lost", {"since": since, "limit": limit})
     step_s, moved_s = step or (None, None)

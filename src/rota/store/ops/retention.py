@@ -20,14 +20,12 @@ def forget_rows(what: str, limit: int) -> Operation[int]:
 
 
 def archive_dead(limit: int) -> Operation[tuple[int, Refusals]]:
-    """Archive jobs that have been dead for long enough; return how many, and those that were
-    refused."""
+    """Archive jobs that have been dead for long enough; return how many, and the refusals."""
     candidates = Query("jobs_long_dead", {"limit": limit})
     rows, refusals = yield from take_portion("dead_archive", {"limit": limit}, candidates)
     return sum(row[0] for row in rows), refusals
 
 
 def free_keys(limit: int) -> Operation[int]:
-    """Free keys whose job was deleted by hand, among the next keys of live jobs; return how
-    many."""
+    """Free keys whose job was deleted by hand, among the next live keys; return how many."""
     return (yield Query("keys_free", {"limit": limit}))[0][0]  # type: ignore[no-any-return]

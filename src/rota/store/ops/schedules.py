@@ -13,23 +13,18 @@ from rota.store.errors import INVALID_PARAMETER, RowRefused, Unstorable
 
 @dataclass(frozen=True, slots=True)
 class Agenda:
-    """The schedules to plan now."""
-
     now: datetime
     is_paused: bool
     """Everything is paused: nothing may be planned."""
     next_in_s: float | None
-    """Seconds until the next tick of all others; None: there is none."""
+    """Seconds until the next tick of all other schedules; None: there is none."""
     due: list[Due]
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The result of a tick.
-
-    `job` is the run, or the row in history of a run that was skipped while the job `live` was not
-    over.
-    """
+    """The result of a tick. `job` is the run, or the row in history of a run that was skipped while
+    the job `live` was not over."""
 
     scheduled_for: datetime
     job: int
@@ -45,20 +40,15 @@ def schedules_due(after: datetime, limit: int) -> Operation[Agenda]:
 
 @dataclass(frozen=True, slots=True)
 class RefusedRun:
-    """The database's error for a job that it does not accept.
-
-    The definition is checked when it is read, so the fault is elsewhere: a trigger or a constraint
-    of the user's, or a role without a right. A retry may help.
-    """
+    """The database's error for a job that it does not accept. The definition was checked, so a
+    user's trigger or constraint is at fault, or a missing right. A retry may help."""
 
     reason: str
 
 
 def advance(due: Due, plan: Plan) -> Operation[list[Done] | RefusedRun | None]:
-    """Enqueue the ticks of a plan and announce the next one, in one transaction.
-
-    None: another worker did, or the schedule was changed.
-    """
+    """Enqueue the ticks of a plan and announce the next tick, in one transaction. None: another
+    worker did, or the schedule was changed."""
     query = Query(
         "schedule_advance",
         {
@@ -78,8 +68,7 @@ def advance(due: Due, plan: Plan) -> Operation[list[Done] | RefusedRun | None]:
 
 
 def announce(due: Due, next_run_at: datetime) -> Operation[bool]:
-    """Write the first tick of a schedule that has none yet, if it is unchanged since it was
-    read."""
+    """Write the first tick of a schedule that has none, if unchanged since it was read."""
     answer = yield from advance(due, Plan((), next_run_at, 0))
     return isinstance(answer, list)
 
@@ -100,17 +89,14 @@ def declare_schedules(
     schedules: str, release: str, job_types: list[str], *, is_deploy: bool
 ) -> Operation[int]:
     """Declare the schedules of a release that knows these job types, a JSON array; return how many.
-
-    A worker's start changes nothing while a newer release is at work.
-    """
+    A worker's start changes nothing while a newer release is at work."""
     params = {"schedules": schedules, "release": release, "job_types": job_types}
     rows = yield Query("schedules_declare", {**params, "is_deploy": is_deploy})
     return rows[0][0]  # type: ignore[no-any-return]
 
 
 def disable_schedules() -> Operation[list[str]]:
-    """Disable the schedules that the newest release has not declared for an hour; return their
-    names."""
+    """Disable schedules that the newest release has not declared for an hour; return names."""
     return [row[0] for row in (yield Query("schedules_disable"))]
 
 
@@ -120,16 +106,13 @@ def schedules(name: str | None = None) -> Operation[list[Schedule]]:
 
 
 def runs(schedule: str, before: int | None, limit: int) -> Operation[list[Run]]:
-    """Read the runs of a schedule, newest first."""
     rows = yield Query("schedule_runs", {"schedule": schedule, "before": before, "limit": limit})
     return [Run(**dict(zip(Run.__struct_fields__, row, strict=True))) for row in rows]
 
 
 def put_schedule(schedule: str, origin: str, why: str | None, by: str) -> Operation[str]:
-    """Create or change a schedule, a JSON object; return `made`, `changed` or `code`.
-
-    Raises UsageError if its jobs lack the group key that their type declares.
-    """
+    """Create or change a schedule, a JSON object; return `made`, `changed` or `code`. Raises
+    UsageError if its jobs lack the group key that their type declares."""
     params = {"schedule": schedule, "origin": origin, "why": why, "by": by}
     try:
         rows = yield Query("schedule_put", params)
@@ -147,6 +130,6 @@ def act_on_schedule(verb: str, name: str, why: str | None, by: str) -> Operation
 
 
 def trigger_schedule(name: str, why: str | None, by: str) -> Operation[int | None]:
-    """Enqueue a run of a schedule now; return its job, None if there is no such schedule."""
+    """Enqueue a run of a schedule now; return its job; None: there is no such schedule."""
     rows = yield Query("schedule_trigger", {"name": name, "why": why, "by": by})
     return rows[0][0]  # type: ignore[no-any-return]

@@ -8,15 +8,12 @@ from typing import NamedTuple
 from rota.store.driver import Operation, Query
 
 SEALED_PLACES = ("job", "job_history", "schedule", "batch", "package")
-"""The tables that have sealed values in their payloads, and those of packages with a column
-`sealed`."""
+"""The tables with sealed values; `package`: tables of packages with a column `sealed`."""
 
 
 class SealedRow(NamedTuple):
-    """A row in which something may be sealed."""
-
     ref: str
-    """The id; the name of a schedule; or a package's table."""
+    """The id of the row, the name of a schedule, or a package's table."""
     at: int
     """Where the next portion begins after it."""
     document: str | None
@@ -24,8 +21,7 @@ class SealedRow(NamedTuple):
 
 
 def read_sealed(place: str, after: int, limit: int) -> Operation[list[SealedRow]]:
-    """Read a portion of a table: the rows in which something is sealed, and the last one. Empty:
-    the table has no more rows."""
+    """Read a portion of a table: rows with something sealed, and the last row; empty: the end."""
     if place == "package":
         rows = [] if after else (yield Query("package_sealed"))
         return [SealedRow(table, at, document) for at, (table, document) in enumerate(rows, 1)]
@@ -34,8 +30,7 @@ def read_sealed(place: str, after: int, limit: int) -> Operation[list[SealedRow]
 
 
 def write_sealed(place: str, rows: Sequence[tuple[str, str, str]]) -> Operation[int]:
-    """Write rows, each as its ref, its old and its new document; return how many were written: one
-    that has changed meanwhile is not."""
+    """Write rows of (ref, old document, new document) if the old one stands; return how many."""
     if place == "package":
         count = 0
         for table, old, new in rows:

@@ -35,18 +35,17 @@ class Group(Record, frozen=True):
     group_key: str
     """The key of the ordered group."""
     capacity: int
-    """How many may run at once when the next one begins."""
+    """How many jobs may run at once when the next job begins."""
     held: int
-    """How many hold a place."""
+    """How many jobs hold a place."""
     holders: list[GroupHolder]
-    """The first hundred of them, by id."""
+    """The first hundred jobs that hold a place, by id."""
     waiting: int
-    """How many have none yet, due or to come. A count that reaches 10,000 means at least so
-    many."""
+    """How many jobs have no place, due or to come. A count of 10,000 means at least so many."""
     oldest_due: datetime | None
-    """The earliest `run_at` of those that are due; None: none is."""
+    """The earliest `run_at` of due jobs; None: no job is due."""
     halted_by: int | None
-    """The dead job that halts the group, until you retry or archive it; None: none does."""
+    """The dead job that halts the group, until you retry or archive it; None: no job does."""
 
 
 class ConcurrencyLimit(Record, frozen=True):
@@ -57,13 +56,13 @@ class ConcurrencyLimit(Record, frozen=True):
     name: str
     """Name of the queue or of the job type."""
     max_running: int
-    """How many may run at once."""
+    """How many jobs may run at once."""
     running: int
-    """How many run now and count."""
+    """How many jobs run now and count."""
     blocked: int
-    """How many wait until one of them ends. A count that reaches 10,000 means at least so many."""
+    """How many jobs wait for a place. A count that reaches 10,000 means at least so many."""
     blocked_since: datetime | None
-    """Since when the first of these waits; None: none does."""
+    """Since when the first of the waiting jobs waits; None: no job waits."""
 
 
 def find_groups(
@@ -83,12 +82,10 @@ _holders = msgspec.json.Decoder(list[GroupHolder])
 
 
 def read_concurrency_limits() -> Operation[list[ConcurrencyLimit]]:
-    """Read the concurrency limits of all queues and job types."""
     return [ConcurrencyLimit(*row) for row in (yield Query("concurrency_limits_list"))]
 
 
 def explain(jobs: Sequence[Job]) -> Operation[list[Job]]:
-    """Return jobs with what holds them back."""
     live = [job.id for job in jobs if job.finished_at is None]
     rows = (yield Query("jobs_held", {"ids": live})) if live else ()
     facts = {row[0]: _make_facts(row) for row in rows}
@@ -113,6 +110,6 @@ _wait_holders = msgspec.json.Decoder(tuple[Holder, ...])
 def set_max_running(
     queue: str, max_running: int | None, why: str | None, by: str
 ) -> Operation[int | None]:
-    """Set the limit of a queue; None: it has none. Return the one before."""
+    """Set the limit of a queue; None: it has none. Return the limit before."""
     asked = {"queue": queue, "max_running": max_running, "why": why, "by": by}
     return (yield Query("queue_set_max_running", asked))[0][0]  # type: ignore[no-any-return]

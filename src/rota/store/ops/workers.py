@@ -8,15 +8,11 @@ from typing import Any
 from rota.store.driver import Operation, Query
 
 COUNTS = ("succeeded", "failed", "dead", "rejected")
-"""A worker's counters since its start, sent with each heartbeat.
-
-`rejected`: results of jobs that it had lost by then.
-"""
+"""A worker's counters, sent with each heartbeat. `rejected`: results of jobs that it had lost."""
 
 
 def write_heartbeat(worker: dict[str, Any]) -> Operation[int]:
-    """Write a worker's heartbeat and its counters; return how many are alive that share a
-    queue with it."""
+    """Write a worker's heartbeat and counters; return how many live workers share a queue."""
     unsaid: dict[str, Any] = dict.fromkeys(COUNTS, 0)
     unsaid |= {"slots": None, "refused": None, "secret_keys": []}
     rows = yield Query("worker_heartbeat", {**unsaid, **worker})

@@ -27,17 +27,17 @@ if sys.platform != "win32":
 logger = logging.getLogger("rota")
 
 _TRANSITION_S = 300.0
-"""How long to wait for other processes that start or stop the server."""
+"""Seconds to wait for other processes that start or stop the server."""
 _GUARD_S = 60.0
 _LEAVE_S = 5.0
-"""How long a process that ends waits for others that stop the server, and for the guard to end."""
+"""Seconds that a process waits at its end for others that stop the server, and for the guard."""
 _POLL_S = 0.01
 SESSION_VARIABLE = "ROTA_SESSION"
-"""The session of a process that was started in one of its own, by a parent that sets this."""
+"""The session of a process whose parent has set this: it was started in a session of its own."""
 _SESSIONS = "sessions"
 """The file with the sessions that were told of the server."""
 _SESSIONS_MAX = 50
-"""A number of an older session may be that of a new one; nobody has more terminals."""
+"""The number of an older session may come again; nobody has more terminals."""
 
 _in_process = threading.RLock()
 _used: dict[Path, int] = {}
@@ -53,8 +53,7 @@ def start(directory: Path | None = None) -> str:
 
     Raises:
         EmbeddedError: the wheel is missing, this is Windows, `ROTA_ENV` is `production`, or
-        PostgreSQL
-            does not start.
+            PostgreSQL does not start.
     """
     directory = _resolve(directory)
     _refuse_production()
@@ -84,8 +83,7 @@ def start(directory: Path | None = None) -> str:
 
 
 def running(directory: Path | None = None) -> str | None:
-    """Return the URL of the directory's PostgreSQL; None: it is down. Does not make this a user of
-    it."""
+    """Return the URL of the directory's PostgreSQL, without becoming its user; None: it is down."""
     directory = _resolve(directory)
     with _os_errors_of(directory):
         return server.url(directory)
@@ -173,8 +171,7 @@ def _join(directory: Path) -> None:
 
 
 def _ensure_guard(directory: Path) -> None:
-    """Start the guard unless there is one. It starts with its lock held; its errors are in
-    `guard.log`."""
+    """Start the guard unless there is one. Its lock is held before; `guard.log` has its errors."""
     lock = guard.open_lock(directory / guard.GUARD)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -213,16 +210,15 @@ def _shut_down(directory: Path) -> bool:
 
 @atexit.register
 def _leave() -> None:
-    """Stop the servers of which this process is the last user, so that no command leaves one
-    behind.
+    """Stop the servers of which this process is the last user, so that no command leaves a server.
 
-    A forked child may run this too. Its parent holds another copy of the lock, so the child finds
-    itself the last user only if it is.
+    A forked child may run this too. Its parent holds a copy of the lock, so the child is the last
+    user only if it is alone.
     """
     for directory in list(_used):
         users = _used.pop(directory)
         if guard.is_open_on(users, directory / guard.USERS):
-            os.close(users)  # closed, not unlocked: unlocking would also unlock for forked children
+            os.close(users)  # closed, not unlocked: that would unlock for forked children
             with contextlib.suppress(OSError):  # the guard or the next start stops it then
                 _stop_if_unused(directory)
 

@@ -1,8 +1,8 @@
 """The operating system's user that the private PostgreSQL runs as.
 
 PostgreSQL refuses to run as root. If Rota runs as root, the server runs as the owner of the data:
-at first the system user `pgserver` (the wheel's own name for it), which is created if needed.
-Otherwise it runs as the user that starts it.
+at first the system user `pgserver` (the wheel's name), which is created if needed. Otherwise it
+runs as the user that starts it.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ logger = logging.getLogger("rota")
 
 _NAME = "pgserver"
 _CREATE_S = 5.0
-"""How long to retry: useradd refuses while another process holds the lock on the user database."""
+"""Seconds to retry: useradd refuses while another process holds the lock on the user database."""
 
 
 class RunAs(TypedDict, total=False):
-    """Arguments for `subprocess` to start a process as another user; empty for the current one."""
+    """Arguments for `subprocess` to start a process as another user; empty: the current user."""
 
     user: int
     group: int
@@ -51,7 +51,6 @@ class Account:
         return {"user": self.user, "group": self.group, "extra_groups": []}
 
     def own(self, path: Path) -> None:
-        """Make this account the owner of the path."""
         if self.user is not None and self.group is not None:
             os.chown(path, self.user, self.group)
 
@@ -134,8 +133,7 @@ def _let_pass(account: Account, path: Path) -> None:
 
 
 def _let_read(installation: Path) -> None:
-    """Make the wheel's files readable for all users, if a strict umask of root's made them
-    private."""
+    """Make the wheel's files readable for all users, if a strict umask of root has hidden them."""
     postgres = installation / "bin" / "postgres"
     if postgres.stat().st_mode & stat.S_IXOTH:
         return

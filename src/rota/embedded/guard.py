@@ -7,11 +7,10 @@ Four files of the directory are locked with flock, which the kernel releases how
   included);
 - `transition`: exclusive, by a process that starts or stops the server, joins its users or checks
   that there are none;
-- `server`: exclusive, by the server and its sessions, even for the moment that sessions outlive it;
+- `server`: exclusive, by the server and its sessions, which may outlive it for a moment;
 - `guard`: exclusive, by the guard for its whole life.
 
-This file uses only the standard library and nothing of Rota: the guard runs it by its path in a
-bare interpreter.
+This file uses only the standard library: the guard runs it by its path in a bare interpreter.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ SOCKET_DIRECTORIES = Path("/tmp/rota-socket-")
 
 _POLL_S = 0.01
 _FAST_STOP_S = 60.0
-"""A fast shutdown writes a checkpoint, which takes a while after a bulk load on a slow disk."""
+"""Seconds for a fast shutdown, whose checkpoint may take a while on a slow disk."""
 _IMMEDIATE_STOP_S = 10.0
 _PID_FILE_S = 5.0
 _PID_DIGITS_MAX = 9
@@ -47,11 +46,8 @@ _PID_DIGITS_MAX = 9
 
 
 def main(directory: Path, guard_lock: int) -> None:
-    """Wait until no process uses the directory's server, stop it, and end.
-
-    The starter passes `guard_lock` with the lock already held, so that there is no moment without a
-    guard.
-    """
+    """Wait until no process uses the directory's server, stop it, and end. The starter passes
+    `guard_lock` already held, so that there is no moment without a guard."""
     try:
         while True:
             _wait_for_last_user(directory)
@@ -67,10 +63,7 @@ def main(directory: Path, guard_lock: int) -> None:
 
 @contextlib.contextmanager
 def alone(directory: Path, wait_s: float | None = None) -> Iterator[None]:
-    """Hold the directory's `transition` lock.
-
-    Raises TimeoutError after `wait_s` seconds; None waits for ever.
-    """
+    """Hold the directory's `transition` lock. Raises TimeoutError after `wait_s`, if given."""
     deadline = None if wait_s is None else time.monotonic() + wait_s
     while True:
         lock = open_lock(directory / TRANSITION)
@@ -81,8 +74,7 @@ def alone(directory: Path, wait_s: float | None = None) -> Iterator[None]:
                 yield
                 return
         finally:
-            # Unlocked explicitly: after a fork by another thread, closing alone would leave it
-            # locked.
+            # Unlocked explicitly: a fork by another thread may hold a copy.
             fcntl.flock(lock, fcntl.LOCK_UN)
             os.close(lock)
 
@@ -93,10 +85,7 @@ def open_lock(path: Path) -> int:
 
 
 def lock_exclusive(lock: int, deadline: float | None) -> None:
-    """Lock an open file.
-
-    Raises TimeoutError at the deadline, a time of the monotonic clock; None waits for ever.
-    """
+    """Lock an open file. Raises TimeoutError at the deadline, a monotonic time; None: no limit."""
     if deadline is None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         return
@@ -113,39 +102,30 @@ def lock_exclusive(lock: int, deadline: float | None) -> None:
 
 
 def join(directory: Path) -> int:
-    """Register as a user until the returned descriptor and its copies in forked children are
-    closed.
-
-    Call it while `alone`.
-    """
+    """Register as a user, while `alone`, until the descriptor and its forked copies are closed."""
     users = open_lock(directory / USERS)
     fcntl.flock(users, fcntl.LOCK_SH)
     return users
 
 
 def is_unused(directory: Path) -> bool:
-    """Whether no process uses the directory's server. The answer holds only while the caller is
-    `alone`."""
+    """Whether no process uses the server. The answer holds only while the caller is `alone`."""
     return _is_free(directory / USERS)
 
 
 def has_guard(directory: Path) -> bool:
-    """Whether the directory's server has a guard. Call it while `alone`: it locks the file for a
-    moment."""
+    """Whether the server has a guard. Call it while `alone`: it locks the file for a moment."""
     return not _is_free(directory / GUARD)
 
 
 def has_server(directory: Path) -> bool:
-    """Whether a server of the directory, or a session of it, is alive.
-
-    It is true from before the process becomes PostgreSQL. Call it while `alone`: it locks the file
-    for a moment.
-    """
+    """Whether a server of the directory, or a session of it, is alive: true even before the process
+    becomes PostgreSQL. Call it while `alone`: it locks the file for a moment."""
     return not _is_free(directory / SERVER)
 
 
 def is_open_on(descriptor: int, path: Path) -> bool:
-    """Whether the descriptor is open and its file is still the one at `path`."""
+    """Whether the descriptor is open and its file is still the file at `path`."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except OSError:
@@ -153,10 +133,8 @@ def is_open_on(descriptor: int, path: Path) -> bool:
 
 
 def pid_file(directory: Path) -> list[str]:
-    """Return the lines of `postmaster.pid`; empty if there is none.
-
-    They are pid, data directory, start, port, socket directory, address, memory and state.
-    """
+    """Return the lines of `postmaster.pid`: pid, data directory, start, port, socket directory,
+    address, memory and state; empty if there is none."""
     try:
         return (
             (directory / DATA / "postmaster.pid").read_text(errors="surrogateescape").splitlines()
@@ -166,15 +144,13 @@ def pid_file(directory: Path) -> list[str]:
 
 
 def postmaster(directory: Path) -> int | None:
-    """Return the pid of the directory's server if it is alive, and not another process with that
-    pid."""
+    """Return the pid of the directory's server if it is alive and no other process has that pid."""
     pid = read_pid(pid_file(directory))
     return pid if pid and is_postmaster(pid, directory) else None
 
 
 def read_pid(lines: list[str]) -> int | None:
-    """Return the pid in a pid file; None if it is empty or broken, as after a crash of the
-    machine."""
+    """Return the pid in a pid file; None if it is empty or broken, as after a crash."""
     first = lines[0].strip() if lines else ""
     return (
         int(first)
@@ -208,10 +184,7 @@ def is_alive(pid: int) -> bool:
 
 
 def shut_down(directory: Path) -> bool:
-    """Stop the directory's server, gently first. Return False if it was not running (here).
-
-    Call it while `alone`.
-    """
+    """Stop the server, gently first. Return False if none runs here. Call it while `alone`."""
     pid = _postmaster_when_known(directory)
     if pid is None:
         return False
@@ -245,7 +218,7 @@ def _postmaster_when_known(directory: Path) -> int | None:
 
 
 def remove_socket_directory(lines: list[str]) -> None:
-    """Remove the socket directory that a stopped server's pid file names, if it is not the data
+    """Remove a stopped server's socket directory by its pid file, unless it is the data
     directory."""
     home = Path(lines[4]) if len(lines) > 4 else SOCKET_DIRECTORIES
     if home.parent == SOCKET_DIRECTORIES.parent and home.name.startswith(SOCKET_DIRECTORIES.name):
@@ -255,8 +228,8 @@ def remove_socket_directory(lines: list[str]) -> None:
 def _wait_for_last_user(directory: Path) -> None:
     users = os.open(directory / USERS, os.O_RDWR | os.O_CLOEXEC)
     fcntl.flock(users, fcntl.LOCK_EX)
-    # Not kept: a process that arrives now would wait for this guard, which waits for that process.
-    # Whether there is a user is decided again while `alone`.
+    # Not kept: a process that arrives now would wait for this guard, and the guard for it. Whether
+    # there is a user is decided again while `alone`.
     os.close(users)
 
 

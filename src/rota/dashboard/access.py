@@ -14,9 +14,8 @@ VERBS = frozenset(
         "trigger",
     }
 )  # fmt: skip
-"""What can be done."""
 _PORTS = (80, 443)
-"""Of http and https: a browser leaves them out, and a proxy may add that of what it speaks."""
+"""The default ports of http and https: a browser leaves them out, and a proxy may add its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +29,14 @@ class Access:
 
 
 Authorize = Callable[[Any], Access | None]
-"""Returns the access of a request, of which it gets the `scope` of ASGI or the `environ` of WSGI;
-None: none at all."""
+"""Returns the access of a request, by the `scope` of ASGI or the `environ` of WSGI; None: none."""
 
 
 def find_access(
     authorize: Authorize | None, scope: Any, peer: str | None, host: str
 ) -> Access | None:
-    """Return what a request may do; None: nothing at all.
-
-    Without a function somebody on this machine may look, and nobody else; nor does the page of a
-    stranger whose name leads to this machine.
-    """
+    """Return what a request may do; None: nothing. Without `authorize` only somebody on this
+    machine may look, and not through a stranger's page whose name leads to this machine."""
     if authorize is None:
         is_here = _is_here(peer) and _is_here(_split(f"//{host}").hostname)
         return Access("somebody here", frozenset()) if is_here else None
@@ -51,7 +46,7 @@ def find_access(
 
 
 def is_from_here(headers: Mapping[str, str]) -> bool:
-    """Return whether a form was sent by a page of this site, and not by one of a stranger's."""
+    """Return whether a page of this site has sent a form, and no stranger's page."""
     site = headers.get("sec-fetch-site")
     if site is not None:
         return site == "same-origin"
@@ -60,7 +55,7 @@ def is_from_here(headers: Mapping[str, str]) -> bool:
 
 
 def _find_place(url: str) -> tuple[str, int | None] | None:
-    """Return host and port, which is None if it goes without saying; None: it has no host."""
+    """Return host and port, with None for a default port; None: it has no host."""
     parts = _split(url)
     try:
         port = None if parts.port in _PORTS else parts.port

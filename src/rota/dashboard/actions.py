@@ -1,4 +1,4 @@
-"""What the forms do. Each asks for the reason, and records who."""
+"""What the forms do. Each form asks for the reason, and records who acts."""
 
 from __future__ import annotations
 
@@ -20,15 +20,11 @@ from rota.model.units import plural, words
 from rota.records import ActionResult
 
 CHOSEN_MAX = 1_000
-"""Most jobs of one form."""
 SAMPLE = 10
-"""Jobs that a preview shows."""
 REASONS = 20
-"""Most reasons of refusals that a page shows."""
 
 
 def act_on_jobs(act: Act, verb: str) -> Response:
-    """Retry, cancel, discard or archive the jobs that are chosen."""
     who = act.begin(verb)
     chosen = act.request.form.get("id", [])[:CHOSEN_MAX]
     ids = [int(one) for one in chosen if re.fullmatch("[0-9]{1,18}", one)]
@@ -67,8 +63,8 @@ def preview(look: Look, verb: str) -> Response:
 
 
 def act_on_many(act: Act, verb: str) -> Response:
-    """Do a portion of an action on the jobs of a filter, and say how far it is. Whoever sends the
-    form again goes on; whoever does not has stopped."""
+    """Do a portion of an action on the jobs of a filter, and say how far it is. A person goes on by
+    sending the form again, and stops by not sending it."""
     who = act.begin(verb)
     picked = filters.pick(act.request.query)
     before = Tally(*(act.read_number(one.name, 0, ID_MAX) for one in fields(Tally)))
@@ -127,7 +123,7 @@ def turn_queue(act: Act, verb: str) -> Response:
 
 
 def limit_queue(act: Act) -> Response:
-    """Set how many jobs of a queue run at once; without a number as many as there is room for."""
+    """Set how many jobs of a queue run at once; without a number there is no limit."""
     who = act.begin("limit")
     name = act.need("queue")
     most = act.read_number("max_running", 1, ID_MAX) if act.read("max_running") else None
@@ -149,7 +145,6 @@ def change_limit(act: Act) -> Response:
 
 
 def turn_schedule(act: Act, verb: str) -> Response:
-    """Pause, resume or trigger a schedule."""
     who = act.begin(verb)
     name = act.need("schedule")
     getattr(act.app.schedules, verb)(name, **who)
@@ -157,7 +152,6 @@ def turn_schedule(act: Act, verb: str) -> Response:
 
 
 def resolve_effect(act: Act) -> Response:
-    """Say whether an uncertain effect has happened."""
     who = act.begin("resolve")
     key = act.need("key")
     is_done = act.need("done") == "yes"

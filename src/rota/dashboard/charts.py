@@ -20,12 +20,8 @@ class Bar(NamedTuple):
 
 
 def draw(bars: Sequence[Bar], classes: Sequence[str], label: str) -> Markup:
-    """Draw bars of parts that stand on each other. A part that is not empty can be seen.
-
-    Args:
-        classes: the class of each part, in the style sheet.
-        label: what the chart shows, for who does not see it.
-    """
+    """Draw bars of parts that stand on each other; a part that is not empty can be seen. `classes`
+    style the parts; `label` says what the chart shows, for people who do not see it."""
     most = max((sum(bar.parts) for bar in bars), default=0.0)
     drawn = Markup()
     for place, bar in enumerate(bars):

@@ -32,7 +32,7 @@ PERMISSIONS = {
     "resume": ("resume_queue", "resume_schedule"),
     "trigger": ("trigger_schedule",),
 }
-"""What a user needs for a verb, each of the app `rota`; for the others `VERB_job`."""
+"""The permissions of the app `rota` that a user needs for a verb; other verbs need `VERB_job`."""
 
 
 @cache
@@ -54,7 +54,7 @@ def find_access(request: HttpRequest) -> Access | None:
 
 
 def show(request: HttpRequest, path: str) -> HttpResponseBase:
-    """Answer a request; who has not signed in is sent to where one does."""
+    """Answer a request. Who has not signed in is sent to the login."""
     user: Any = getattr(request, "user", None)
     if user is None or not user.is_authenticated:
         return redirect_to_login(request.get_full_path(), _find_login())
@@ -72,8 +72,8 @@ def show(request: HttpRequest, path: str) -> HttpResponseBase:
     answer = _find_dashboard().admit(asked)
     if isinstance(answer, Response):
         return _send(answer)
-    # Django says whether a form is from here, as the settings of the project have it, also where
-    # CsrfViewMiddleware is none of its MIDDLEWARE. It reads the form for that.
+    # Django says whether a form is from here, by the project's settings, even without
+    # CsrfViewMiddleware. It reads the form for that.
     return csrf_protect(_answer)(request, answer)
 
 
@@ -91,7 +91,7 @@ def _find_login() -> str | None:
     try:
         return reverse("admin:login")
     except NoReverseMatch:
-        return None  # that of settings.LOGIN_URL
+        return None  # settings.LOGIN_URL
 
 
 # An action on many is a transaction for each thousand. `show` guards the forms.

@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from rota.cli.listing import Listing
 
 CELL_MAX = 300
-"""Most characters in a cell of a table."""
 TEXT_MAX = 65_536
-"""Most characters of a value that is shown whole."""
 _TONES = {
     "queued": "plain", "waiting": "plain", "running": "live", "failed": "warn", "dead": "bad",
     "succeeded": "good", "cancelled": "plain", "bad": "bad", "critical": "bad", "warn": "warn",
@@ -39,7 +37,6 @@ _TONES = {
 
 
 def render(request: Request, template: str, *, status: int = 200, **context: Any) -> Response:
-    """Return a page made of a template."""
     text = (
         _environment()
         .get_template(template)
@@ -97,7 +94,6 @@ def _environment() -> jinja2.Environment:
 
 
 def cut(value: object, most: int = TEXT_MAX) -> str:
-    """Return a text that is not too long for a page."""
     text = str(value)
     return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"
 
@@ -122,7 +118,7 @@ def mark_code(text: str) -> Markup:
 
 
 def find_tone(environment: str) -> str:
-    """Return the colour of an environment: that of danger is production's alone."""
+    """Return the colour of an environment: only production has the colour of danger."""
     if environment.lower().startswith("prod"):
         return "production"
     return f"tone-{crc32(environment.encode()) % TONES}"
@@ -154,7 +150,7 @@ LINKS: dict[str, Target] = {
     "errors error": ("/jobs", _OF_ERROR),
     "errors dead": ("/dead", _OF_ERROR),
 }
-"""Where a cell leads, by the title of its column, with the name of the list where only there."""
+"""Where a cell leads, by the title of its column, with the list's name if only there."""
 PLACES = {
     "awaited": "/dead", "breakers": "/breakers", "concurrency": "/queues", "dead": "/dead",
     "effects": "/effects", "groups": "/groups", "limits": "/limits", "oldest": "/queues",
@@ -172,7 +168,7 @@ class Lists:
     url: Callable[..., str]
 
     def show(self, listed: Listing, rows: Sequence[Any], empty: str = "") -> Markup:
-        """Write a list. A column that may be left out is, if it has nothing."""
+        """Write a list. A spare column without values is left out."""
         fields = [Field(one) if isinstance(one, str) else one for one in listed.fields]
         times = Times(self.now)
         read = [[one.read(row, times) for one in fields] for row in rows]

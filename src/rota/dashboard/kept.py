@@ -23,16 +23,13 @@ T = TypeVar("T")
 
 
 class Kept(Generic[T]):
-    """What a function has found, kept for a while."""
-
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._until = 0.0
         self._found: T | None = None
 
     def get(self, find: Callable[[], T]) -> T:
-        """Return what is kept, or find it anew. While one request finds, others get what was found
-        before."""
+        """Return what is kept, or find it anew. Meanwhile other requests get the older value."""
         if self._lock.acquire(blocking=self._found is None):
             try:
                 if self._found is None or time.monotonic() >= self._until:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rota.dashboard.request import Request, Response
 
 SAID_MAX = 300
-"""Most characters of what a page says of an action."""
+"""Most characters that a page says of an action."""
 
 
 class Forbidden(UsageError):
@@ -33,12 +33,8 @@ class Look:
     memory: Memory
 
     def show(self, template: str, title: str, facts: dict[str, Any], **more: Any) -> Response:
-        """Return a page; or its facts as JSON, if that is asked for.
-
-        Args:
-            facts: what JSON has, and the template by the same names.
-            more: what only the template needs.
-        """
+        """Return a page; or its facts as JSON, if that is asked for. `facts` are for JSON and the
+        template by the same names, `more` only for the template."""
         if self.request.wants_json:
             return send_json(facts)
         now = self.opened.read_clock()
@@ -57,15 +53,12 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """A form that asks for something to be done."""
-
     request: Request
     app: App
     memory: Memory
 
     def begin(self, verb: str) -> dict[str, Any]:
-        """Return who acts, and why. Raises Forbidden: he may not; UsageError: no reason is
-        given."""
+        """Return who acts, and why. Raises Forbidden, or UsageError if no reason is given."""
         assert verb in VERBS, verb
         access = self.request.access
         if verb not in access.verbs:
@@ -80,23 +73,21 @@ class Act:
         return (self.request.form.get(field) or [""])[0].strip() or None
 
     def need(self, field: str) -> str:
-        """Return a field. Raises UsageError: it is not there."""
         value = self.read(field)
         if value is None:
             raise UsageError(f"the form has no {field}")
         return value
 
     def read_number(self, field: str, least: int, most: int) -> int:
-        """Return a whole number. Raises UsageError."""
         return _number(field, self.read(field), least, most)
 
     def back(self, said: str) -> Response:
-        """Return to the page that the form was on, with what became of it."""
+        """Return to the page that the form was on, and say how the action ended."""
         path, query = self.request.back
         return self.go(path, said, **query)
 
     def go(self, path: str, said: str, **query: str) -> Response:
-        """Lead to a page, with what became of the form."""
+        """Lead to a page, and say how the action ended."""
         return redirect(self.request, self.request.url(path, **query), said[:SAID_MAX])
 
 

@@ -46,8 +46,7 @@ def show_overview(look: Look) -> Response:
 
 
 def list_queues(top: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the queues with due, future or running jobs, and those that are paused; the one that
-    waits longest comes first."""
+    """Return queues with due, future or running jobs or a pause; the longest wait comes first."""
     queues: dict[str, dict[str, Any]] = defaultdict(
         lambda: dict.fromkeys(("due", "later", "running", "waiting_s", "is_more", "is_paused"), 0)
     )

@@ -45,7 +45,6 @@ JOB_VERBS = ("retry", "cancel", "discard", "archive")
 def find_page(
     routes: Sequence[tuple[str, Callable[..., Response]]], path: str
 ) -> Callable[[Any], Response] | None:
-    """Return the page of a path; None: there is none."""
     for pattern, page in routes:
         found = re.fullmatch(pattern, path)
         if found is not None:
@@ -54,7 +53,7 @@ def find_page(
 
 
 def list_jobs(look: Look) -> Response:
-    """Jobs that match, the newest first; the next page by the last one's id."""
+    """Jobs that match, the newest first; the next page by the last id."""
     return _show_jobs(look, "Jobs", {})
 
 
@@ -85,7 +84,7 @@ def _show_jobs(look: Look, title: str, fixed: dict[str, str]) -> Response:
 
 
 def _list_verbs(look: Look, status: str | None) -> list[str]:
-    """Return what one may do to jobs with a status; None: with any."""
+    """Return what one may do to jobs with a status; None: with any status."""
     able = [one for one in JOB_VERBS if status is None or status in takes(Action(one))]
     return [one for one in able if one in look.request.access.verbs]
 
@@ -106,8 +105,8 @@ def show_job(look: Look, id: str, refused: str = "") -> Response:
 
 
 def fix_job(act: Act, id: str) -> Response:
-    """Retry a dead job with corrected arguments, which the type checks; say what is wrong with
-    them beside what was typed."""
+    """Retry a dead job with corrected arguments, which the type checks; show errors beside
+    these."""
     who = act.begin("retry")
     try:
         payload = msgspec.json.decode(act.need("payload"))
@@ -146,7 +145,7 @@ def list_queues(look: Look) -> Response:
 
 
 def show_schedule(look: Look, name: str) -> Response:
-    """A schedule: its next times, and what became of its last runs."""
+    """A schedule: its next times, and how its last runs ended."""
     found = look.opened.schedules.get(name)
     runs = look.opened.schedules.runs(name, limit=ON_PAGE)
     times, problem = find_next_times(found, SCHEDULE_TIMES)
@@ -186,7 +185,7 @@ def list_log(look: Look) -> Response:
 
 
 def list_effects(look: Look) -> Response:
-    """Effects that are not done; a person says what became of those that are uncertain."""
+    """Effects that are not done; a person resolves uncertain effects."""
     rows = {"effects": look.opened.effects.find()}
     return look.show("effects.html", "Effects", rows, EFFECTS=EFFECTS)
 

@@ -1,4 +1,4 @@
-"""A request and a response, whatever server brings the one and takes the other."""
+"""A request and a response, whatever the server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rota.dashboard.access import Access
 FORM_MAX = 256 * 1024
 """Most bytes of a form: a corrected payload is 64 kB, and a form writes a byte with up to three."""
 FORM_S = 20.0
-"""Longest time in which a form arrives."""
+"""Longest time in which a form arrives, in seconds."""
 SAID = "rota_said"
 """The cookie that carries a word from an action to the page after it."""
 
@@ -24,7 +24,7 @@ class Request:
     prefix: str
     """Where the dashboard is mounted, such as `/admin/jobs`; empty: at the root."""
     path: str
-    """Below that, such as `/jobs/7`."""
+    """The path below the prefix, such as `/jobs/7`."""
     query: Mapping[str, str]
     headers: Mapping[str, str]
     """By their names in small letters."""
@@ -35,9 +35,9 @@ class Request:
     form: Mapping[str, list[str]] = field(default_factory=dict)
     """Empty until its body is read."""
     token: str = ""
-    """What Django wants to see in each form, and has seen in this one; empty: no Django here."""
+    """Django's token, which it wants in each form and has checked in this; empty: no Django."""
     environment: str = ""
-    """Which it is: production, staging; empty: nobody said."""
+    """Such as production or staging; empty: nobody said."""
     access: Access = field(default_factory=lambda: Access("nobody", frozenset()))
 
     @property
@@ -47,8 +47,7 @@ class Request:
 
     @property
     def body_bytes(self) -> int | None:
-        """How long its body is, by its head; 0 if that does not say. None: what it says is no
-        number."""
+        """How long its head says its body is; 0: it does not say; None: no number."""
         said = self.headers.get("content-length") or "0"
         return int(said[:20]) if said.isascii() and said.isdecimal() else None
 
@@ -71,7 +70,7 @@ class Request:
 
     @property
     def back(self) -> tuple[str, dict[str, str]]:
-        """The page that a form was on, one of this site: its path and its query."""
+        """The page of this site that a form was on: its path and its query."""
         given = (self.form.get("back") or [self.query.get("back", "/")])[0]
         path, _, query = given.partition("?")
         if not path.startswith("/") or path.startswith(("//", "/\\")) or ".." in path:
@@ -87,12 +86,12 @@ class Response:
 
 
 def read_query(text: str) -> dict[str, str]:
-    """Read a query; of a name that comes twice the last one counts."""
+    """Read a query; of a name that comes twice the last value counts."""
     return dict(parse_qsl(text))
 
 
 def read_form(content_type: str, body: bytes) -> dict[str, list[str]]:
-    """Read a form as browsers send it; another content is none."""
+    """Read a form as browsers send it; other content is an empty form."""
     form: dict[str, list[str]] = {}
     if content_type.partition(";")[0].strip() == "application/x-www-form-urlencoded":
         for name, value in parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True):

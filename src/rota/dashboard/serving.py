@@ -21,19 +21,13 @@ if TYPE_CHECKING:
 
 NAME_MAX = 100
 CLIENTS_MAX = 100
-"""Most connections at once."""
 LEAVE_S = 3
-"""How long requests may keep a server that was told to stop."""
+"""Seconds that requests may keep a server that was told to stop."""
 
 
 def serve(app: App, host: str, port: int, token: str | None, *, read_only: bool) -> None:
-    """Serve until a signal.
-
-    Args:
-        token: the password with which one may act, also from elsewhere; None: who comes from this
-            machine may look.
-        read_only: nobody may act.
-    """
+    """Serve until a signal. `token` is the password to act, also from elsewhere; None: people on
+    this machine may look. With `read_only` nobody may act."""
     made = dashboard(app)
     if token is not None:
         made = _Login(app, token, frozenset() if read_only else VERBS)
@@ -50,8 +44,7 @@ def serve(app: App, host: str, port: int, token: str | None, *, read_only: bool)
 
 
 class WebClient(H11Protocol):
-    """A connection of a client. If there are CLIENTS_MAX, the oldest is closed for it: uvicorn has
-    no limit for clients that send slowly, and they must keep nobody out."""
+    """A connection of a client. At CLIENTS_MAX the oldest is closed: slow clients keep out none."""
 
     _numbers = count()
 
@@ -68,8 +61,6 @@ class WebClient(H11Protocol):
 
 
 class _Login(Dashboard):
-    """A dashboard that asks for name and password."""
-
     def __init__(self, app: App, token: str, verbs: frozenset[str]) -> None:
         super().__init__(app, self._check)
         self._token, self._verbs = token, verbs

@@ -145,8 +145,7 @@ class Dashboard:
         return [answer.body]
 
     def admit(self, request: Request) -> Request | Response:
-        """Return a request of any gateway with what it may do; or its answer, for which nobody
-        reads its body."""
+        """Return an admitted request of any gateway; or its answer, before its body is read."""
         if request.path.startswith("/static/"):
             return _find_static(request)
         host = request.headers.get("host", "")
@@ -164,12 +163,11 @@ class Dashboard:
         return request
 
     def _refuse(self, request: Request) -> Response:
-        """Return the answer to who may see nothing."""
         more = _NO_ACCESS if self._authorize is None else ""
         return explain(request, 403, "You may not see this.", more)
 
     def answer(self, request: Request, body: bytes | None) -> Response:
-        """Answer a request that was admitted, with its body; None: that did not arrive."""
+        """Answer a request that was admitted, with its body; None: the body did not arrive."""
         if request.method == "POST":
             if body is None or len(body) < (request.body_bytes or 0):
                 return _finish(explain(request, 408, "The form did not arrive."))
@@ -262,6 +260,5 @@ def _find_static(request: Request) -> Response:
 
 @cache
 def read_static(name: str) -> tuple[bytes, str]:
-    """Return a file, and its tag."""
     body = (files(__package__) / "static" / name).read_bytes()
     return body, f'"{hashlib.sha256(body).hexdigest()[:16]}"'

@@ -310,8 +310,8 @@ def command_page(*, is_whole: bool = False) -> str:
         row for row, names in users.items() if names == filtered and row[0].startswith("`--")
     ]
     parts = [
-        f"## Shared options\n\nNearly every command takes {', '.join(USUAL)}. These options mean the "
-        "same in each command that takes them:\n",
+        f"## Shared options\n\nNearly every command takes {', '.join(USUAL)}. These options mean "
+        "the same in each command that takes them:\n",
         list_options(shared),
         f"\n## Filters\n\n`{'`, `'.join(filtered)}` take ids, or these filters. A job must match "
         "all that are given.\n",

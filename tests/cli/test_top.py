@@ -20,6 +20,7 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
+from rota.cli.top import LIMITS
 from rota.store import ops
 from rota.store.db import Database
 from rota.store.migrate import migrate
@@ -31,7 +32,6 @@ from tests.support.rules import rule
 from tests.support.server import PostgresServer
 
 Connection = psycopg.Connection[TupleRow]
-FRAME = {"queues": 100, "counted": 1_000, "held": 10_000, "batches": 10, "listed": 50}
 
 
 class Terminal:
@@ -139,13 +139,13 @@ def test_a_frame_reads_no_more_of_many_jobs_than_of_few(
     connection.execute("vacuum analyze rota.job, rota.batch")
     shown = Database(database)
     with open_probe(shown) as probe:
-        facts = probe.facts("top", FRAME)
+        facts = probe.facts("top", LIMITS)
     assert (facts["queues"][0]["due"], facts["dead"]) == (1_000, 1_000)
-    assert len(facts["batches"]) == FRAME["batches"]
+    assert len(facts["batches"]) == LIMITS["batches"]
     # Planning reads the catalog once.
-    connection.execute(shown.statements["top"], FRAME)
+    connection.execute(shown.statements["top"], LIMITS)
     row = connection.execute(
-        b"explain (analyze, buffers, format json) " + shown.statements["top"], FRAME
+        b"explain (analyze, buffers, format json) " + shown.statements["top"], LIMITS
     ).fetchone()
     assert row is not None
     read = row[0][0]["Plan"]
@@ -162,7 +162,7 @@ def test_a_rate_is_what_was_finished_between_two_heartbeats(
     def rate_at(seconds: float) -> float:
         clock(connection, start + timedelta(seconds=seconds))
         with open_probe(Database(database)) as probe:
-            return float(probe.facts("top", FRAME)["finished_per_s"])
+            return float(probe.facts("top", LIMITS)["finished_per_s"])
 
     assert rate_at(0) == 0
     long.send_heartbeat()

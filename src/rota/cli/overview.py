@@ -1,4 +1,4 @@
-"""`rota stats`, `workers` and `types`: the current state, and recent statistics."""
+"""`rota stats`, `metrics`, `workers` and `types`: the current state, and recent statistics."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from rota.cli.frame import name_state
 from rota.cli.listing import Field, Listing, label, number, span, spare
 from rota.cli.output import Times, name_seconds, print_json, print_text, show_utc
 from rota.cli.table import Kind
-from rota.cli.target import Viewer
+from rota.cli.target import JsonOption, Place, Viewer
 from rota.client.queues import HOURS_MAX
 from rota.client.session import Session
 from rota.declare.options import JOB_OPTIONS
 from rota.model.bounds import COUNT_MAX
 from rota.model.failure import one_line
+from rota.model.metric import render_metrics
 from rota.model.retry import plan_in_words
 from rota.model.units import show_count, words
 from rota.records import Figures, Stats
@@ -119,6 +120,19 @@ _FIGURES = (
 )
 HOURS = Listing("hours", (Field("hour", _show_hour), *_FIGURES), empty="nothing")
 TYPE_FIGURES = Listing("types", (Field("type", "job_type", Kind.TYPE), *_FIGURES), empty="nothing")
+
+
+def metrics(place: Place, as_json: JsonOption = False) -> None:
+    """Print the gauges of the database in the text format of Prometheus.
+
+    For a setup without a permanent worker, as for the textfile collector of the node exporter.
+    """
+    with place.session() as opened:
+        found = opened.queues.metrics()
+    if as_json:
+        print_json({"metrics": found})
+    else:
+        typer.echo(render_metrics(found), nl=False)
 
 
 def workers(viewer: Viewer) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Self, TypeVar
 
@@ -212,15 +210,19 @@ class Harness:
             UsageError: there is no such job, its queue is paused, or another job has the key.
             WrongStatus: it is neither queued nor failed.
         """
-        with self._carry(job) as carried:
-            id_ = self._run(self._find_id(carried), _find_connection(carried))
-        return self._work("perform", pick_one(id_), 1)[0]
+        if isinstance(job, NewJob):
+            with carry_meta(self.app._enqueue_arounds, [job]) as [carried]:
+                enqueued = self._run(self.app._enqueue(carried), job.options.connection)
+            job = twice.check_new(enqueued)
+        return self._work("perform", pick_one(check_id(job)), 1)[0]
 
     async def aperform(self, job: NewJob | int) -> Performed:
         """As `perform`, on the running loop."""
-        with self._carry(job) as carried:
-            id_ = await self._arun(self._find_id(carried), _find_connection(carried))
-        return (await self._awork(pick_one(id_), 1))[0]
+        if isinstance(job, NewJob):
+            with carry_meta(self.app._enqueue_arounds, [job]) as [carried]:
+                enqueued = await self._arun(self.app._enqueue(carried), job.options.connection)
+            job = twice.check_new(enqueued)
+        return (await self._awork(pick_one(check_id(job)), 1))[0]
 
     def drain(self, *, limit: int = 100) -> Drained:
         """Run due jobs one after the other, in the order in which a worker starts them, until none
@@ -246,26 +248,6 @@ class Harness:
         drained = Drained(await self._awork(self._find_due, limit))
         await self._arun(self._refuse_left(drained, limit))
         return drained
-
-    @contextmanager
-    def _carry(self, job: NewJob | int) -> Iterator[NewJob | int]:
-        """Enter what is around each enqueue of the App; yield the job with its meta."""
-        if not isinstance(job, NewJob):
-            yield job
-            return
-        with carry_meta(self.app._enqueue_arounds, [job]) as [carried]:
-            yield carried
-
-    def _find_id(self, job: NewJob | int) -> Operation[int]:
-        if not isinstance(job, NewJob):
-            return check_id(job)
-        enqueued = yield from self.app._enqueue(job)
-        if not enqueued.created:
-            raise UsageError(
-                f"perform: job {enqueued.id} ({enqueued.status}) has the idempotency key; perform "
-                "that one by its id, or use another key"
-            )
-        return enqueued.id
 
     def _find_due(self) -> Operation[int | None]:
         """Return the next job that is due."""
@@ -380,10 +362,6 @@ class Harness:
 
 def _read_due() -> Operation[list[tuple[int, str]]]:
     return [(row[0], row[1]) for row in (yield Query("jobs_due", {"limit": LIST_MAX}))]
-
-
-def _find_connection(job: NewJob | int) -> Any:
-    return job.options.connection if isinstance(job, NewJob) else None
 
 
 async def _work_with_worker(

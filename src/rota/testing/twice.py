@@ -20,6 +20,7 @@ from rota.declare.config import WorkerConfig
 from rota.declare.job_type import NewJob
 from rota.errors import UsageError
 from rota.model.failure import one_line
+from rota.model.job import Enqueued
 from rota.model.units import plural
 from rota.observe.events import Bus
 from rota.runtime.loop import run_alone
@@ -109,10 +110,7 @@ class _Runs:
     async def _enqueue(self) -> int:
         with carry_meta(self._app._enqueue_arounds, [self._new_job]) as [carried]:
             enqueued = await self._app._arun(self._app._enqueue(carried))
-        if not enqueued.created:
-            what = f"job {enqueued.id} ({enqueued.status}) has the idempotency key"
-            raise UsageError(f"run_twice: {what}")
-        return enqueued.id
+        return check_new(enqueued)
 
     async def _run(self, run: KilledRun, what: str) -> KilledRun:
         """Run it until it is killed or ends. Raises AssertionError: it failed."""
@@ -145,6 +143,16 @@ class _Runs:
             await asyncio.to_thread(_count_jobs, self._app._database, job),
             await asyncio.to_thread(read_tables, self._app._database, self._tables),
         )
+
+
+def check_new(enqueued: Enqueued) -> int:
+    """Return the id of a job that was enqueued. Raises UsageError: another one has its key."""
+    if not enqueued.created:
+        raise UsageError(
+            f"job {enqueued.id} ({enqueued.status}) has the idempotency key: use another key, or "
+            "perform that job by its id"
+        )
+    return enqueued.id
 
 
 def _find_app(new_job: NewJob) -> App:

@@ -7,6 +7,7 @@ day: `rota.testing.run_twice(welcome.new(42), tables=["app_user"])`.
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -57,9 +58,8 @@ def run_twice(new_job: NewJob, *, tables: Iterable[str] = ()) -> None:
     Raises:
         AssertionError: a run did not succeed, or one that was repeated changed something, or left
             something out; with what.
-        UsageError: there is no such table, the queue is paused, the type belongs to no App, another
-            job has the idempotency key, or this is called in a running event loop (await
-            `arun_twice`).
+        UsageError: there is no such table, the type belongs to no App, another job has the
+            idempotency key, or this is called in a running event loop (await `arun_twice`).
     """
     app = _find_app(new_job)
     run_alone("run_twice", arun_twice(new_job, tables=tables), app.aclose)
@@ -108,7 +108,9 @@ class _Runs:
             raise AssertionError(f"a second run of {self._name}{until} is not harmless:{told}")
 
     async def _enqueue(self) -> int:
-        with carry_meta(self._app._enqueue_arounds, [self._new_job]) as [carried]:
+        # In a queue of its own: a worker of this database would take it between two runs.
+        new_job = self._new_job.using(queue=f"run_twice:{secrets.token_hex(8)}")
+        with carry_meta(self._app._enqueue_arounds, [new_job]) as [carried]:
             enqueued = await self._app._arun(self._app._enqueue(carried))
         return check_new(enqueued)
 

@@ -1,9 +1,9 @@
 -- Adds to the figures what ended more than half a minute ago, up to an hour of it, if the figures
 -- are a minute old. Returns whether there is more. Rota's own statements end within half a minute,
 -- so what they write is there to be counted.
--- Five minutes after an hour it is counted again, because a transaction may have written its rows
--- late. One worker at a time rolls up. It writes how far it got in the same transaction, so each
--- row is counted once, whatever is killed.
+-- Five minutes after an hour, or later, it is counted again as a whole, because a transaction may
+-- have written its rows late. One worker at a time rolls up. It writes how far it got in the same
+-- transaction, so each row is counted once, whatever is killed.
 -- A clock that was ahead and was set right has counted hours that are still to come: they are
 -- counted again from the current hour on.
 -- Locks: the row of stat_rollup, with SKIP LOCKED.
@@ -15,7 +15,7 @@ as $$
 declare
   v_closed timestamptz := {schema}.clock() - interval '30 seconds';
   v_from timestamptz;
-  v_hour timestamptz;
+  v_over timestamptz;                            -- when the hour ends that is counted again next
   v_to timestamptz;
 begin
   select f.complete_to into v_from
@@ -30,14 +30,17 @@ begin
     v_from := date_trunc('hour', v_closed, 'UTC');
     delete from {schema}.stat_hour s where s.hour >= v_from;
   end if;
-  v_hour := date_trunc('hour', v_from, 'UTC');
-  v_to := least(v_closed, v_hour + interval '1 hour');
-  if v_closed >= v_hour + interval '65 minutes' then
-    v_from := v_hour;
-  elsif v_from < v_hour + interval '5 minutes' and v_to >= v_hour + interval '5 minutes' then
-    perform {schema}.stats_count(v_hour - interval '1 hour', v_hour);
+  v_over := date_trunc('hour', v_from - interval '5 minutes', 'UTC') + interval '1 hour';
+  v_to := least(v_closed, v_over + interval '5 minutes');
+  if v_to = v_over + interval '5 minutes' then
+    v_from := v_over - interval '1 hour';
   end if;
-  perform {schema}.stats_count(v_from, v_to);
+  if v_from < v_over then
+    perform {schema}.stats_count(v_from, least(v_to, v_over));
+  end if;
+  if v_to > v_over then
+    perform {schema}.stats_count(greatest(v_from, v_over), v_to);
+  end if;
   update {schema}.stat_rollup set complete_to = v_to;
   return v_to < v_closed;
 end $$;

@@ -9,11 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
+from psycopg.rows import TupleRow
 
 import rota
 from rota.kinds import webhook
 from tests.support.receiver import Receiver, receiving
+
+Connection = psycopg.Connection[TupleRow]
 
 
 @pytest.fixture
@@ -37,6 +41,12 @@ def make(database: str) -> Iterator[Any]:
     yield make
     for app in apps:
         app.close()
+
+
+def drain(app: rota.App, connection: Connection) -> None:
+    """Run what is due, and what was delayed."""
+    connection.execute("update rota.job set run_at = now() where status in ('queued', 'failed')")
+    app.drain()
 
 
 @pytest.fixture(scope="session")

@@ -10,20 +10,18 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
-from psycopg.rows import TupleRow
 
 import rota
 from rota.kinds import mail
 from rota.kinds.mail.transport import ATTEMPT_S
 from rota.testing import Harness
+from tests.kinds.conftest import Connection, drain
 from tests.support.cli import CommandLine
 from tests.support.post import Post, posting
 from tests.support.rules import rule
 
 Make = Callable[..., tuple[rota.App, mail.Mailer]]
-Connection = psycopg.Connection[TupleRow]
 
 
 @pytest.fixture
@@ -75,12 +73,6 @@ def send_to(mailer: mail.Mailer, users: Iterable[int], **options: Any) -> list[i
     """Send each of these users a mail, in one statement."""
     people = [mail.Recipient(f"u{n}@x.example", n, {"name": f"User <{n}>"}) for n in users]
     return [one.id for one in mailer.send_many("welcome", people, event="signup", **options)]
-
-
-def due(app: rota.App, connection: Connection) -> None:
-    """Run what is due, and what was delayed."""
-    connection.execute("update rota.job set run_at = now() where status in ('queued', 'failed')")
-    app.drain()
 
 
 @rule("M70", "M50")
@@ -229,7 +221,7 @@ def test_what_the_account_is_refused_opens_the_breaker_and_kills_no_mail(
     assert len(post.asked) == 3
     post.rcpt = None
     app.breakers.reset("mail.provider")
-    due(app, connection)
+    drain(app, connection)
     assert len(post.taken) == len(jobs)
 
 
@@ -243,7 +235,7 @@ def test_a_connection_that_ends_within_the_message_is_uncertain_and_not_repeated
     post.data = lambda address, n: how[address] if n == 1 else None
     jobs = send_to(mailer, (1, 2))
     app.drain()
-    due(app, connection)
+    drain(app, connection)
     assert [app.get(job).status for job in jobs] == ["dead", "dead"]
     assert [[one.status for one in mailer.find(to)] for to in how] == [["uncertain"]] * 2
     assert post.addresses == ["u1@x.example"]
@@ -258,7 +250,7 @@ def test_a_message_without_an_answer_is_uncertain_until_a_person_has_looked(
     post.data = lambda address, n: "wait" if n == 1 else None
     job = send(mailer)
     app.drain()
-    due(app, connection)
+    drain(app, connection)
     [uncertain] = mailer.find("u1@x.example")
     assert (app.get(job).status, uncertain.status) == ("dead", "uncertain")
     app.effects.resolve(uncertain.key, done=False, why="the provider has it not")
@@ -340,9 +332,9 @@ def test_a_mail_that_was_said_not_to_be_sent_is_not_repeated_if_it_is_uncertain_
     again = mailer.resend(job, content="latest", why="not in the log").id
     app.drain()
     assert (app.get(again).status, mailer.find("u1@x.example")) == ("failed", [])
-    due(app, connection)
+    drain(app, connection)
     assert len(post.taken) == 2
-    due(app, connection)
+    drain(app, connection)
     assert app.get(again).status == "dead"
     app.retry(again)
     app.drain()
@@ -626,29 +618,6 @@ def test_in_development_mails_are_files(make: Make, tmp_path: Path) -> None:
     [file] = (tmp_path / "outbox").iterdir()
     assert file.suffix == ".eml" and b"Hello User <1>!" in file.read_bytes()
     assert mailer.find("u1@x.example")[0].answer == str(file)
-
-
-@pytest.mark.nightly
-@rule("M70", "M85")
-def test_mails_are_found_forgotten_and_sent_again_on_the_command_line(
-    database: str, templates: Path, post: Post, tmp_path: Path
-) -> None:
-    (tmp_path / "my_mail.py").write_text(
-        "import rota\nfrom rota.kinds import mail\n"
-        f"mailer = mail.Mailer({post.url!r}, sender='a@b.example', templates={str(templates)!r})\n"
-        f"app = rota.App({database!r}, jobs=[mailer.jobs])\n"
-        "mailer.send('welcome', to='u@x.example', user_id=1, event='e', data={'name': 'Ann'})\n"
-    )
-    cli = CommandLine(tmp_path, ROTA_APP="my_mail:app")
-    cli.ok("work", "--drain")
-    [found] = cli.ok("mail", "find", "u@x.example", "--json").json["found"]
-    assert (found["status"], found["template"], found["job"]) == ("sent", "welcome", 1)
-    more = ("--content", "latest", "--why", "she asked", "--by", "ann")
-    again = cli.ok("mail", "resend", "1", *more, "--json", "--app=my_mail:app").json
-    shown = cli.ok("job", str(again["id"])).out
-    assert again["created"] is True and "by ann: mail resend, latest: she asked" in shown
-    assert cli.ok("mail", "forget", "u@x.example", "--why", "she asked").out == "1\n"
-    assert cli.ok("mail", "find", "u@x.example").out == "nothing found\n"
 
 
 def test_a_test_sees_what_its_mails_are(

@@ -16,16 +16,15 @@ import psycopg
 import pytest
 from moto.server import ThreadedMotoServer
 from obstore.store import S3Store
-from psycopg.rows import TupleRow
 
 import rota
 from rota.kinds import report
+from tests.kinds.conftest import Connection, drain
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker.table import expire_leases
 
 Make = Callable[..., tuple[rota.App, report.Reports]]
-Connection = psycopg.Connection[TupleRow]
 
 
 @pytest.fixture
@@ -112,12 +111,6 @@ def declare(
 def files_in(folder: Path) -> list[str]:
     """The names of the files that are there."""
     return sorted(one.name for one in folder.rglob("*") if one.is_file())
-
-
-def drain(app: rota.App, connection: Connection) -> None:
-    """Run what is due, and what was delayed."""
-    connection.execute("update rota.job set run_at = now() where status in ('queued', 'failed')")
-    app.drain()
 
 
 @rule("M72")

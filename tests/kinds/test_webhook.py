@@ -11,18 +11,17 @@ from typing import Any
 
 import psycopg
 import pytest
-from psycopg.rows import TupleRow
 from standardwebhooks.webhooks import Webhook
 
 import rota
 from rota.kinds import webhook
 from rota.kinds.webhook import client as clients
+from tests.kinds.conftest import Connection, drain
 from tests.support.cli import CommandLine
 from tests.support.receiver import Receiver, receiving
 from tests.support.rules import rule
 
 Make = Callable[..., tuple[rota.App, webhook.Webhooks]]
-Connection = psycopg.Connection[TupleRow]
 
 
 def put(
@@ -36,12 +35,6 @@ def put_all(hooks: webhook.Webhooks, receiver: Receiver, *paths: str) -> None:
     """Put an endpoint for each path, which is named as it is."""
     for path in paths:
         put(hooks, receiver, path.replace("/", "-")[1:], path)
-
-
-def drain(app: rota.App, connection: Connection) -> None:
-    """Run what is due, and what was delayed."""
-    connection.execute("update rota.job set run_at = now() where status in ('queued', 'failed')")
-    app.drain()
 
 
 @rule("M71")

@@ -12,7 +12,8 @@ import pytest
 from psycopg.types.json import Jsonb
 
 import rota
-from tests.kinds.test_webhook import Connection, Make, drain, put
+from tests.kinds.conftest import Connection, drain
+from tests.kinds.test_webhook import Make, put
 from tests.support.receiver import Receiver
 from tests.support.rules import rule
 from tests.support.wait import eventually

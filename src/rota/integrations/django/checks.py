@@ -9,7 +9,6 @@ from typing import Any
 from django.core.checks import CheckMessage, Error, Tags, Warning, register  # noqa: A004
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
-from django.db.migrations.recorder import MigrationRecorder
 
 from rota.declare.checklist import find_hints
 from rota.errors import RotaError, SchemaMissing, SchemaTooNew
@@ -45,13 +44,9 @@ def check_settings(**_: Any) -> list[CheckMessage]:
 def check_schema(databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
     """Check that the database has the schema of this release, and of all job types."""
     app = find_app()
-    if app.using not in (databases or ()):
+    # The first `migrate` asks, too.
+    if app.using not in (databases or ()) or not is_installed(app):
         return []
-    hint = "Run `manage.py rota migrate`: Django's own has recorded that it is done."
-    if not is_installed(app):
-        if not _is_recorded(app.using):  # the first `migrate` asks, too
-            return []
-        return [Warning(f"schema {app.schema!r} is missing", hint=hint, id="rota.W005")]
     try:
         app._run(migrate.check(app.schema, app._declarations.packages))
     except SchemaMissing as error:
@@ -59,11 +54,6 @@ def check_schema(databases: Sequence[str] | None = None, **_: Any) -> list[Check
     except SchemaTooNew as error:
         return [Error(str(error), id="rota.E002")]
     return []
-
-
-def _is_recorded(using: str) -> bool:
-    recorder = MigrationRecorder(connections[using])
-    return any(label == "rota" for label, _ in recorder.applied_migrations())
 
 
 @register("rota", deploy=True)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from email import message_from_bytes, policy
 from email.message import EmailMessage
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import rota
@@ -52,37 +54,30 @@ def serving(handler: Any, **options: Any) -> Iterator[int]:
             "mail.outbox needs a server for tests: pip install aiosmtpd"
         ) from None
 
-    class Connection(Server):
-        def __init__(self) -> None:
-            super().__init__(handler, loop=loop, hostname="localhost", **options)
-            self.is_lost = asyncio.Event()
-            served.append(self)
+    served: list[Server] = []
+    opened: Future[tuple[int, Callable[[], object]]] = Future()
 
-        def connection_lost(self, error: Exception | None) -> None:
-            super().connection_lost(error)
-            self.is_lost.set()
+    async def serve() -> None:
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
 
-    async def end() -> None:
+        def make() -> Server:
+            served.append(Server(handler, loop=loop, hostname="localhost", **options))
+            return served[-1]
+
+        server = await loop.create_server(make, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        opened.set_result((port, partial(loop.call_soon_threadsafe, ended.set)))
+        await ended.wait()
         server.close()
         for one in served:
             if one.transport is not None:
                 one.transport.close()
-        await asyncio.gather(*(one.is_lost.wait() for one in served))
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
-    served: list[Connection] = []
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, name="rota outbox")
+    thread = threading.Thread(target=asyncio.run, args=[serve()], name="rota outbox")
     thread.start()
-    opening = loop.create_server(Connection, "127.0.0.1", 0)
-    server = asyncio.run_coroutine_threadsafe(opening, loop).result()
+    port, end = opened.result()
     try:
-        yield server.sockets[0].getsockname()[1]
+        yield port
     finally:
-        asyncio.run_coroutine_threadsafe(end(), loop).result()
-        loop.call_soon_threadsafe(loop.stop)
+        end()
         thread.join()
-        loop.close()

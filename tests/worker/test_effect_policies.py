@@ -307,19 +307,6 @@ async def test_a_block_that_does_not_ask_whether_it_is_done_is_warned_of(
         assert caplog.text.count(told) == caplog.text.count("did not ask") == int(not asks)
 
 
-@rule("M52")
-async def test_a_handler_that_writes_done_itself_does_not_lose_the_result(
-    database: str, connection: Connection
-) -> None:
-    def sends(ctx: Context) -> None:
-        with ctx.effect("mail:7") as effect:
-            effect.done = True
-            effect.result = "m-1"
-
-    await work(database, connection, sends)
-    assert seen(connection) == [("mail:7", "done", "m-1", 0)]
-
-
 # What is refused
 
 

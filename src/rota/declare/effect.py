@@ -72,10 +72,6 @@ class Effect:
         self._is_asked = True
         return self._done
 
-    @done.setter
-    def done(self, value: bool) -> None:
-        self._done = value
-
     def not_done(self, cause: BaseException | str = "") -> BaseException:
         """Return an error to raise in the block, which says that nothing happened: the next attempt
         does it as if this one had not tried.
@@ -123,8 +119,6 @@ class EffectBlock:
         )
         self.effect = Effect(key)
         """What entering the block returns."""
-        self._is_intended = False
-        """Whether the block is to do it: a handler may write `effect.done`."""
         self._type: Any = Any
         """Of what `call` returns."""
         self._kept: str | None = None
@@ -229,9 +223,8 @@ class EffectBlock:
     def _begin(self, answer: EffectAnswer) -> Effect:
         self._raise_obstacle(answer)
         effect = self.effect
-        self._is_intended = answer.state == "begun"
-        effect.done = not self._is_intended
-        effect.uncertain = answer.state == "skip" or (answer.earlier > 0 and not effect.done)
+        effect._done = answer.state != "begun"
+        effect.uncertain = answer.state == "skip" or (answer.earlier > 0 and not effect._done)
         self._kept = answer.result_json
         if answer.result_json is not None:
             effect.result = msgspec.json.decode(answer.result_json)
@@ -239,7 +232,7 @@ class EffectBlock:
 
     def _find_end(self, error: BaseException | None) -> EffectCall | None:
         """Return what to write at the end of the block; None: nothing is to be changed."""
-        if not self._is_intended:
+        if self.effect._done:
             if not self.effect._is_asked:
                 what = (
                     "effect %r of job %d was done before, and its block did not ask effect.done: "
@@ -270,7 +263,7 @@ class EffectBlock:
 
     def _check(self, answer: EffectAnswer, error: BaseException | None) -> None:
         self._raise_obstacle(answer)
-        self.effect.done = error is None
+        self.effect._done = error is None
 
     def _raise_obstacle(self, answer: EffectAnswer) -> None:
         obstacle = find_obstacle(self._intent, answer)

@@ -84,6 +84,3 @@ class DirectClient(Client):
     @property
     def _database(self) -> Database:
         return self._its
-
-    def _type_of(self, name: str) -> None:
-        return None

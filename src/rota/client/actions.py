@@ -11,7 +11,6 @@ from rota.client.both import awaitable, both
 from rota.client.erase import Erased, erase
 from rota.client.requests import (
     OF_MANY,
-    ActionRequest,
     ActionResult,
     AnyType,
     act_anew,
@@ -27,7 +26,6 @@ from rota.client.requests import (
 from rota.client.selection import ActionFilters
 from rota.client.timeline import Timeline, read_timeline
 from rota.declare.connection import AnyConnection
-from rota.declare.job_type import JobType
 from rota.model.bounds import check_aware, check_integer
 from rota.model.job import Action, Enqueued, Status
 from rota.model.units import Duration
@@ -37,12 +35,7 @@ from rota.store.ops import ActionRecord, ErrorRecord
 
 
 class ActionCalls(Caller):
-    """The frequent actions of an App on one job: cancel and retry.
-
-    Each takes a reason, `why` (one line of at most 500 characters), and the person or program that
-    acts, `by` (at most 200 characters; defaults to `user@host` of this process). The action joins
-    the transaction of `connection`. Until that ends, workers cannot write the outcome of the job.
-    """
+    """The frequent actions of an App on one job: cancel and retry."""
 
     @both
     def cancel(
@@ -65,6 +58,11 @@ class ActionCalls(Caller):
             key: the idempotency key that the job holds, instead of `id`.
             job_type: the type of the job that holds the key, or its name, also a former one.
                 Defaults to the only type of which a job holds it.
+            why: the reason, for the action log: one line of at most 500 characters.
+            by: the person or program that acts, at most 200 characters. Defaults to `user@host`
+                of this process.
+            connection: whose transaction the action joins. Until that ends, workers cannot write
+                the outcome of the job.
 
         Raises:
             UsageError: jobs of several types hold the key.
@@ -121,20 +119,11 @@ class ActionCalls(Caller):
         request = make_retry(
             by, why, again=again, fresh=fresh, corrected=payload is not None, key=key
         )
-        return self._retry(request, check_id(id), payload)
-
-    aretry = awaitable(retry)
-
-    def _retry(
-        self, request: ActionRequest, id: int, payload: Mapping[str, Any] | None
-    ) -> Operation[Enqueued]:
         if payload is not None:
-            request = yield from correct_payload(request, id, payload, self._type_of)
+            request = yield from correct_payload(request, check_id(id), payload, self._type_of)
         return (yield from act_anew(request, id))
 
-    def _type_of(self, name: str) -> JobType[..., ..., Any] | None:
-        """Return the declared type with that name or alias; None if this client knows none."""
-        return None
+    aretry = awaitable(retry)
 
 
 class JobActions(Namespace):

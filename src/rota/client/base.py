@@ -13,9 +13,18 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, TypedDict, TypeVar, Unpack
 
+from rota.declare.job_type import JobType
 from rota.declare.payload import encode_untyped
 from rota.errors import PayloadError, UsageError
-from rota.model.bounds import KEY_MAX, NAME_MAX, QUEUE_MAX, WHY_MAX, check_integer, check_text
+from rota.model.bounds import (
+    KEY_MAX,
+    NAME_MAX,
+    QUEUE_MAX,
+    WHY_MAX,
+    check_aware,
+    check_integer,
+    check_text,
+)
 from rota.model.failure import one_line
 from rota.model.units import seconds
 from rota.store.db import Database, RunOptions
@@ -88,6 +97,10 @@ class Caller(ABC):
     ) -> T:
         """Run an operation on the running event loop."""
         return await self._database.arun(operation, connection, **options)
+
+    def _type_of(self, name: str) -> JobType[..., ..., Any] | None:
+        """Return the type with this name or alias; None: this program does not have it."""
+        return None
 
     def _declare_limit(self, name: str) -> Operation[bool]:
         """Declare the rate limits of this App's code if this is one of them; return whether it is.
@@ -184,11 +197,7 @@ def parse_moment(value: object, name: str) -> datetime | timedelta | None:
     if value is None:
         return None
     if isinstance(value, datetime):
-        if value.utcoffset() is None:
-            raise UsageError(
-                f"{name} must have a time zone: {value!r} is another instant on another machine"
-            )
-        return value
+        return check_aware(value, name)
     if isinstance(value, timedelta) or (
         isinstance(value, str) and any(sign.isdigit() for sign in value)
     ):

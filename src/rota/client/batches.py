@@ -213,10 +213,7 @@ class Batches(Namespace):
         """Cancel the members of a batch that have not ended, and those of the batches in it.
 
         Running ones are asked to stop. Members that were enqueued while it ran are cancelled too.
-
-        Args:
-            why: as in `app.cancel`.
-            by: as in `app.cancel`.
+        `why` and `by` are those of `app.cancel`.
 
         Raises:
             BatchNotFound: there is no such batch.

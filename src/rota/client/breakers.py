@@ -19,8 +19,7 @@ from rota.store.ops import BreakerRecord
 class Breakers(Namespace):
     """`app.breakers`: lists circuit breakers, and opens or closes one by hand.
 
-    The action log records the reason, `why` (one line of at most 500 characters), and the person
-    or program that acts, `by` (at most 200; defaults to `user@host` of this process).
+    `why` and `by` are those of `app.cancel`.
     """
 
     @both

@@ -26,7 +26,9 @@ def carry_meta(
     Raises as `gather_meta`.
     """
     with gather_meta(arounds, jobs) as meta:
-        yield [_add_meta(job, meta) for job in jobs] if meta else jobs
+        if meta:
+            jobs = [replace(job, options=job.options.add_meta(meta)) for job in jobs]
+        yield jobs
 
 
 @contextmanager
@@ -64,7 +66,3 @@ def _check_given(around: EnqueueAround, given: object) -> Mapping[str, Any]:
             f"to the meta of the jobs, or nothing, not {given!r}"
         )
     return given or {}
-
-
-def _add_meta(job: NewJob, meta: dict[str, Any]) -> NewJob:
-    return replace(job, options=job.options.add_meta(meta))

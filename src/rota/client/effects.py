@@ -22,8 +22,7 @@ EffectStatus = Literal["intended", "done", "uncertain"]
 class Effects(Namespace):
     """`app.effects`: what handlers guard with `ctx.effect` and `ctx.step`.
 
-    The action log records the reason, `why` (one line of at most 500 characters), and the person
-    or program that resolves, `by` (at most 200; defaults to `user@host` of this process).
+    `why` and `by` are those of `app.cancel`.
     """
 
     @both

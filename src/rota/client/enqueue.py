@@ -14,7 +14,7 @@ from rota.client.carry import carry_meta, gather_meta
 from rota.client.statement import make_statement
 from rota.declare.around import EnqueueAround
 from rota.declare.connection import AnyConnection, AsyncConnection, Connection
-from rota.declare.job_type import JobType, NewJob
+from rota.declare.job_type import NewJob
 from rota.declare.jsonb import PAYLOAD_BYTES_LEAST, all_fit, fits, text_bytes
 from rota.declare.options import OWN, EnqueueOptions, UsingOptions, encode_asks
 from rota.declare.payload import encode_untyped
@@ -211,10 +211,6 @@ class EnqueueCalls(Caller):
     @abstractmethod
     async def _aenqueue_then(self, job: NewJob, then: Then) -> Enqueued:
         """Insert a job that another one follows."""
-
-    @abstractmethod
-    def _type_of(self, name: str) -> JobType[..., ..., Any] | None:
-        """Return the type with this name or alias; None: this program does not have it."""
 
     def _prepare_by_name(
         self,

@@ -24,8 +24,7 @@ HOURS_MAX = 24 * 31
 class Queues(Namespace):
     """`app.queues`: reads, limits, pauses and resumes queues.
 
-    The action log records the reason, `why` (one line of at most 500 characters), and the person
-    or program that acts, `by` (at most 200; defaults to `user@host` of this process).
+    `why` and `by` are those of `app.cancel`.
     """
 
     @both
@@ -92,8 +91,6 @@ class Queues(Namespace):
 
         Args:
             max_running: 1 … 100,000; None: as many as the workers have slots.
-            why: recorded with the action.
-            by: the person or program that acts.
 
         Raises:
             UsageError: the name, the number, `why` or `by` cannot be stored.
@@ -124,8 +121,6 @@ class Queues(Namespace):
         Args:
             duration: how long the pause lasts, by the database's clock. Defaults to no end.
             until: when it ends: an aware datetime. Not together with `duration`.
-            why: recorded with the queue and with the action.
-            by: the person or program that acts.
 
         Raises:
             UsageError: the name, `why` or `by` cannot be stored, `until` has passed, or both it and
@@ -208,10 +203,4 @@ def check_lasting(duration: Duration | None, until: datetime | None) -> Until:
         raise UsageError("give duration or until, not both")
     if duration is not None:
         return Until(for_s=seconds(duration, name="duration", least=LASTS_S_MIN))
-    if until is None:
-        return Until()
-    if not isinstance(until, datetime):
-        raise UsageError(
-            f'until must be an aware datetime, not {until!r}; duration takes one such as "2h"'
-        )
-    return Until(at=check_aware(until, "until"))
+    return Until(at=None if until is None else check_aware(until, "until"))

@@ -28,9 +28,7 @@ PORTION = 1_000
 class Schedules(Namespace):
     """`app.schedules`: puts, reads, pauses, resumes, triggers and deletes schedules.
 
-    The action log records the person or program that acts, `by` (at most 200 characters; defaults
-    to `user@host` of this process), and the reason, `why` (one line of at most 500 characters). The
-    call joins the transaction of `connection`.
+    `why`, `by` and `connection` are those of `app.cancel`.
     """
 
     @both

@@ -281,7 +281,7 @@ def _make_effect_entry(effect: EffectRecord) -> Entry:
 
 
 def _make_action_entry(action: ActionRecord, chain: Collection[int], id: int) -> Entry:
-    detail: Any = action.detail if isinstance(action.detail, dict) else {}
+    detail: Any = action.detail or {}
     job, to, became = action.job, "", ""
     if job is None:
         job, to = id, f"{_name_target(action, detail)} "
@@ -322,9 +322,7 @@ def _name_target(action: ActionRecord, detail: dict[str, Any]) -> str:
 
 
 def _describe_move(detail: dict[str, Any]) -> str:
-    before, after = detail.get("from"), detail.get("to")
-    if not isinstance(before, dict) or not isinstance(after, dict):  # not written by Rota
-        return ""
+    before, after = detail["from"], detail["to"]
     parts = [
         f"{name} {_format_value(before.get(name))} → {_format_value(after[name])}"
         for name in _MOVED

@@ -62,7 +62,7 @@ def list_declared(owner: App) -> list[dict[str, Any]]:
             "name": one.name,
             "queue": one.options.queue,
             "priority": one.options.priority,
-            "group_key": one.group_arguments is not None,
+            "group_key": one.group_maker is not None,
             "on_retry": one.options.on_retry,
             "on_dead": one.options.on_dead,
             "max_running": one.options.max_running,

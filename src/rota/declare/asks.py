@@ -17,8 +17,6 @@ from rota.model.job import Job
 class AsksMaker:
     """The functions that a job type declares for its limit and its breaker."""
 
-    __slots__ = ("_limit", "_stored", "makers", "required")
-
     required: tuple[str, ...]
     """What the row of a job must say, of `limit`, `cost` and `breaker`: what a function makes that
     is no argument. Where it is one, the row says it if its payload has it in another form."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from rota.declare.key import PlainKeyFunction
+from rota.declare.key import PlainKeyFunction, check_function
 from rota.errors import DeclarationError, UsageError
 from rota.model.bounds import NAME_MAX, check_integer, check_text
 from rota.model.breaker import FAILURES_MAX, BreakerRules
@@ -20,7 +20,7 @@ class Breaker:
     """A circuit breaker: after some failures of an endpoint its jobs wait, and then one tries.
 
     All workers share it. It counts timeouts, connections that fail, and the statuses 5xx and 429;
-    never an error of the job itself.
+    never an error of the job itself. Raises UsageError for a value out of range.
     """
 
     name: str | None = None
@@ -40,14 +40,9 @@ class Breaker:
     """The longest of these times."""
 
     def __post_init__(self) -> None:
-        """Check it. Raises UsageError."""
         if self.name is not None:
             _check_name(self.name)
-        if self.key is not None and not callable(self.key):
-            raise UsageError(
-                "the breaker's key must be a function of the handler's arguments, "
-                f"as in lambda account: account, not {self.key!r}"
-            )
+        check_function(self.key, "the breaker's key", "account: account")
         check_integer(self.failures, "failures", 1, FAILURES_MAX)
         _check(self.within, "within")
         if _check(self.max_open, "max_open") < _check(self.open_for, "open_for"):

@@ -3,7 +3,6 @@ becomes one item of the list."""
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import typing
 from collections.abc import Callable, Mapping
@@ -46,7 +45,6 @@ class Chunk:
     to 0: a call takes what has been claimed."""
 
     def __post_init__(self) -> None:
-        """Check it. Raises UsageError."""
         _JOBS.check(self.jobs_max, "chunk")
         _WAIT.check(self.wait, "wait")
 
@@ -68,8 +66,6 @@ def read_chunk(value: Any, *, in_process: bool) -> Chunk | None:
 class ItemCodec(Codec):
     """Encodes and decodes the payloads of a type whose handler takes a list: each payload is one
     item of it. The job's arguments are the fields of the item."""
-
-    __slots__ = ("_attributes", "_decode_many", "_has_options", "_items", "_kind", "parameter")
 
     parameter: str
     """The handler's, which takes the list."""
@@ -212,9 +208,7 @@ class ItemCodec(Codec):
         known = self.names | self.parameters
         for name in given:
             if name not in known:
-                near = difflib.get_close_matches(str(name), known, 1)
-                advice = f"; did you mean {near[0]!r}?" if near else ""
-                why = f"a {_name(self._kind)} has no such field{advice}"
+                why = f"a {_name(self._kind)} has no such field{self._advice(name)}"
                 raise PayloadError(self.job_type, str(name), why, index)
 
     def _without_item(self, error: PayloadError) -> PayloadError:

@@ -123,22 +123,12 @@ class Declaration:
         return is_same and self.place.is_again(before.place)
 
     def check_timeout(self, options: EnqueueOptions) -> None:
-        """Of a type whose calls take many jobs: raise UsageError if a job has its own timeout."""
-        if options.timeout is not None:
+        """Raise UsageError if a job has a timeout of its own, and its call takes many."""
+        if self.chunk is not None and options.timeout is not None:
             raise UsageError(
                 f"job type {self.name!r}: a job has no timeout of its own, because one call takes "
                 "many; give timeout to the job type"
             )
-
-    @property
-    def key_arguments(self) -> tuple[str, ...] | None:
-        """The arguments of which the key is made; None: the type declares no key."""
-        return None if self.key_maker is None else self.key_maker.arguments
-
-    @property
-    def group_arguments(self) -> tuple[str, ...] | None:
-        """The arguments of which the group key is made; None: the type declares no function."""
-        return None if self.group_maker is None else self.group_maker.arguments
 
     def arguments(self, job: Job) -> tuple[dict[str, Any], frozenset[str]]:
         """Return the arguments of a job, and the ignored unknown fields. Raises PayloadError."""
@@ -212,8 +202,10 @@ def make_row(job_type: Declaration, lease_s: float) -> dict[str, Any]:
         "name": job_type.name,
         "aliases": options.aliases,
         "lease": format_interval(options.lease_s or lease_s),
-        "key_arguments": job_type.key_arguments,
-        "group_arguments": job_type.group_arguments,
+        "key_arguments": None if job_type.key_maker is None else job_type.key_maker.arguments,
+        "group_arguments": (
+            None if job_type.group_maker is None else job_type.group_maker.arguments
+        ),
         **job_type.asks.make_row(),
         "secret_fields": sorted(job_type.codec.secret) or None,
         "personal_fields": sorted(job_type.codec.personal) or None,

@@ -42,7 +42,10 @@ class Declarations:
                 raise DeclarationError(
                     f"App(jobs=…) takes rota.Jobs or 'module:attribute' strings, not {registry!r}"
                 )
-            registry._refuse_other(self._sender)
+            if registry._owner not in (None, self._sender):
+                raise DeclarationError(
+                    "this Jobs belongs to another App already; a Jobs belongs to one App"
+                )
         refuse_disagreement(_list_types([*self._registries, *registries]))
         _index_schedules([*self._registries, *registries])
         for registry in registries:

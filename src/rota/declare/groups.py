@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal, TypeVar, get_args
 
+from rota.declare.key import check_function
 from rota.declare.option import OptionKind, choice, duration, whole
 from rota.errors import UsageError
 from rota.model.units import Duration, Size, size_bytes
@@ -24,14 +25,7 @@ MEMORY_BYTES_MIN = 16 * 1024**2
 
 
 def _function(example: str) -> OptionKind:
-    def check(value: Any, name: str) -> KeyFunction | None:
-        if value is not None and not callable(value):
-            raise UsageError(
-                f"{name} must be a function of the handler's arguments, "
-                f"as in lambda user_id: f'{example}', not {value!r}"
-            )
-        return value  # type: ignore[no-any-return]
-
+    check = partial(check_function, example=f"user_id: f'{example}'")
     return OptionKind("function", "takes arguments of the handler, by name", check)
 
 
@@ -71,7 +65,6 @@ class Unique:
     payload or `postpone` it, if it is queued; or `raise` KeyTaken. Defaults to "keep"."""
 
     def __post_init__(self) -> None:
-        """Check it. Raises UsageError."""
         UNIQUE_KEY.check(self.key, "the key of unique")
         SCOPE.check(self.scope, "scope")
         ON_DUPLICATE.check(self.on_duplicate, "on_duplicate")
@@ -105,7 +98,6 @@ class Ordered:
     until you retry or archive it. Defaults to "continue"."""
 
     def __post_init__(self) -> None:
-        """Check it. Raises UsageError."""
         GROUP_KEY.check(self.key, "the key of ordered")
         CAPACITY.check(self.capacity, "capacity")
         WHILE_RETRYING.check(self.while_retrying, "while_retrying")
@@ -136,7 +128,6 @@ class Process:
     own host."""
 
     def __post_init__(self) -> None:
-        """Check it. Raises UsageError."""
         MEMORY.check(self.max_memory, "max_memory")
         RECYCLE_AFTER.check(self.recycle_after, "recycle_after")
         if self.cluster not in (None, *CLUSTERS):

@@ -160,12 +160,6 @@ class Jobs:
             raise UsageError(f"these jobs have no function {name!r} in their tables")
         return known[name]
 
-    def _refuse_other(self, owner: Sender) -> None:
-        if self._owner is not None and self._owner is not owner:
-            raise DeclarationError(
-                "this Jobs belongs to another App already; a Jobs belongs to one App"
-            )
-
     @overload
     def job(self, name: Callable[P, R], /) -> JobType[P, P, R]: ...
 

@@ -26,11 +26,6 @@ _RETURN = (lambda argument: argument).__code__.co_code
 class KeyMaker:
     """Makes keys with the function that an option of a job type declares."""
 
-    __slots__ = (
-        *("_defaults", "_func", "_job_type", "_option", "arguments"),
-        *("is_plain", "returns_argument"),
-    )
-
     arguments: tuple[str, ...]
     """The arguments of the handler that the function takes."""
     returns_argument: bool
@@ -143,6 +138,16 @@ class KeyMaker:
         return DeclarationError(
             f"job type {self._job_type!r}: the {self._option} function at {self._place} {why}"
         )
+
+
+def check_function(value: Any, name: str, example: str) -> Any:
+    """Return a function of the handler's arguments, or None. Raises UsageError."""
+    if value is not None and not callable(value):
+        raise UsageError(
+            f"{name} must be a function of the handler's arguments, as in lambda {example}, "
+            f"not {value!r}"
+        )
+    return value
 
 
 def check_plain_key(value: Any, name: str = "what it returns") -> str:

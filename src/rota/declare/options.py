@@ -36,7 +36,6 @@ from rota.declare.groups import (
     read_process,
 )
 from rota.declare.option import (
-    Option,
     OptionKind,
     choice,
     duration,
@@ -267,7 +266,10 @@ class JobTypeOptions:
             "on_retry": ordered.while_retrying,
             "on_dead": ordered.after_death,
         }
-        checked = _check_all(JOB_OPTIONS, {**given, **flat})
+        given |= flat
+        checked: dict[str, Any] = {
+            field: one.kind.check(given[one.name], one.name) for field, one in JOB_OPTIONS.items()
+        }
         _check_versions(checked["version"], checked["upgrade"])
         return cls(**checked, process=read_process(given["process"]))
 
@@ -296,10 +298,6 @@ _DEFAULTS = {
 JOB_DEFAULTS = {name: _DEFAULTS[name] for name in JobOptions.__annotations__}
 """The default of each option of a job type, as a caller would write it."""
 _OF_JOBS = (*JOB_DEFAULTS, "takes_context", "chunk")
-
-
-def _check_all(options: Mapping[str, Option], given: Mapping[str, Any]) -> dict[str, Any]:
-    return {field: one.kind.check(given[one.name], one.name) for field, one in options.items()}
 
 
 _CALLED_HERE = {

@@ -103,15 +103,12 @@ def _resolve(parameter: inspect.Parameter, known: dict[str, Any], where: str) ->
 
 def find_unreadable(hint: Any) -> type | None:
     """Return a class in this type that cannot be read from JSON; None: there is none."""
-    return next((kind for kind in _custom_types(hint) if not _is_readable(kind)), None)
-
-
-def _custom_types(hint: Any) -> Iterable[type]:
-    return (
-        getattr(node, "cls", msgspec.Raw)
-        for node in _nodes(hint)
-        if isinstance(node, msgspec.inspect.CustomType | msgspec.inspect.RawType)
-    )
+    for node in _nodes(hint):
+        if isinstance(node, msgspec.inspect.CustomType | msgspec.inspect.RawType):
+            kind: type = getattr(node, "cls", msgspec.Raw)
+            if kind not in (object, Secret) and not is_pydantic(kind):
+                return kind
+    return None
 
 
 def may_be_unstorable(hint: Any) -> bool:
@@ -146,10 +143,6 @@ def _nodes(hint: Any) -> Iterable[msgspec.inspect.Type]:
                 getattr(node, name) for name in node.__struct_fields__ if name != "default"
             )
     return found
-
-
-def _is_readable(kind: type) -> bool:
-    return kind in (object, Secret) or is_pydantic(kind)
 
 
 def from_json(kind: type, value: Any) -> Any:

@@ -34,12 +34,6 @@ class Codec:
     """Encodes and decodes the arguments of one job type. Both directions accept what the JSON form
     of a parameter's type accepts."""
 
-    __slots__ = (
-        *("_compared", "_decode", "_fields", "_hints", "_parameters", "checks_again"),
-        *("defaults", "hides", "job_type", "names", "personal", "positional", "required"),
-        "secret",
-    )
-
     job_type: str
     names: frozenset[str]
     """All names are those of the payload's fields: `from`, if the parameter is `from_`."""
@@ -378,8 +372,6 @@ class Codec:
 
 class SealingCodec(Codec):
     """The codec of a type with secret or personal arguments."""
-
-    __slots__ = ()
 
     def encode(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], index: int | None = None

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rota.declare.key import PlainKeyFunction
+from rota.declare.key import PlainKeyFunction, check_function
 from rota.errors import DeclarationError, UsageError
 from rota.model.bounds import check_integer, check_text
 from rota.model.units import Duration, seconds
@@ -28,7 +28,7 @@ class RateLimit:
     """A rate limit: jobs of its types start at most so often, over all workers.
 
     Types that have one of the same name share it. It limits starts, not how long jobs run or how
-    many run at once.
+    many run at once. Raises DeclarationError for a figure out of range.
     """
 
     name: str
@@ -50,11 +50,6 @@ class RateLimit:
     to 1."""
 
     def __post_init__(self) -> None:
-        """Check it.
-
-        Raises:
-            DeclarationError: a figure is out of range.
-        """
         try:
             self._check()
         except UsageError as error:
@@ -70,11 +65,7 @@ class RateLimit:
             raise UsageError(
                 f"a burst of {self.burst_max:,} is free again only after more than a hundred years"
             )
-        if self.key is not None and not callable(self.key):
-            raise UsageError(
-                "key must be a function of the handler's arguments, "
-                f"as in lambda account: account, not {self.key!r}"
-            )
+        check_function(self.key, "key", "account: account")
         if not callable(self.cost):
             self.check_cost(self.cost, "cost")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import sys
 from collections.abc import Callable
@@ -203,19 +202,12 @@ def test_a_killed_worker_takes_its_programs_along(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Also where a copy of the worker goes on."""
     monkeypatch.setenv("SCRIPT", STUBBORN.format(tmp_path / "pids"))
-    monkeypatch.setenv("COPY", str(tmp_path / "copy"))
     put(connection, "script")
     worker = start_worker(database, module="tests.worker.program_app")
     pids = until_written(tmp_path / "pids")
-    put(connection, "copy")
-    [copy] = until_written(tmp_path / "copy")
     worker.kill()
-    try:
-        eventually(lambda: are_gone(pids))
-    finally:
-        os.kill(copy, signal.SIGKILL)
+    eventually(lambda: are_gone(pids))
 
 
 @pytest.mark.nightly

@@ -118,7 +118,6 @@ class Program:
         self._is_cut = False
         self._output, theirs = os.pipe()
         watched, self._lifeline = os.pipe()
-        _open.add(self)
         try:
             self._process = subprocess.Popen(
                 arguments,
@@ -205,21 +204,8 @@ class Program:
                 pass
 
     def _close(self) -> None:
-        _open.discard(self)
         os.close(self._output)
         os.close(self._lifeline)
-
-
-_open: set[Program] = set()
-
-
-def _close_all() -> None:
-    for program in list(_open):
-        program._close()
-
-
-# `multiprocessing` in a handler may fork this process. The copy must not keep programs alive.
-os.register_at_fork(after_in_child=_close_all)
 
 
 def describe_exit(status: int | None) -> str:

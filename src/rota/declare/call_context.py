@@ -22,8 +22,6 @@ class CallContext(Context):
     refused here, because it would be the first job's.
     """
 
-    __slots__ = ("_items", "_make_items")
-
     def __init__(
         self,
         job: Job,

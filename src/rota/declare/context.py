@@ -60,23 +60,6 @@ class Context:
     """The running attempt. The first argument of handlers declared with `takes_context=True`;
     `rota.context()` returns it too, also in threads."""
 
-    __slots__ = (
-        "_completed_on",
-        "_completer",
-        "_effects",
-        "_is_being_stored",
-        "_jobs",
-        "_journal",
-        "_on_progress",
-        "_progress",
-        "_stopped",
-        "_stored",
-        "job",
-        "results",
-        "state",
-        "worker",
-    )
-
     def __init__(
         self,
         job: Job,

@@ -91,11 +91,8 @@ def read_timeline(id: int) -> Operation[Timeline]:
     attempts: dict[int, list[AttemptRecord]] = {}
     for job in chain:
         attempts[job.id] = yield from ops.attempts(job.id)
-    until = (
-        None
-        if any(job.finished_at is None for job in chain)
-        else max(job.finished_at for job in chain if job.finished_at is not None)
-    )
+    ends = [job.finished_at for job in chain if job.finished_at is not None]
+    until = max(ends) if len(ends) == len(chain) else None
     actions = yield from ops.actions(
         ids,
         [job.created_at for job in chain],

@@ -8,7 +8,7 @@ import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
@@ -77,12 +77,12 @@ class ItemCodec(Codec):
         bare = inspect.Parameter(_ITEM, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         self._items = Codec(job_type, [bare], {_ITEM: kind})
         self._decode_many = msgspec.json.Decoder(list[kind], dec_hook=from_json).decode
-        fields = _list_fields(kind)
-        self._attributes = {name: field for name, (field, _) in fields.items()}
-        self._hints = _find_hints(kind)
+        fields = _list_fields(kind) or []
+        self._attributes = {field.attribute: field.name for field in fields}
+        self._hints = {field.name: field.hint for field in fields}
         self._note_private(self._hints)
         self.names = frozenset(self._attributes.values())
-        self.required = frozenset(field for field, required in fields.values() if required)
+        self.required = frozenset(field.name for field in fields if field.is_required)
         self._has_options = len(self.required) < len(self.names)
 
     @property
@@ -113,7 +113,7 @@ class ItemCodec(Codec):
                 "list[P], where P is a dataclass, a struct, a model or a TypedDict: the payload "
                 "of one job"
             )
-        if _find_fields(kind[0]) is None:
+        if _list_fields(kind[0]) is None:
             raise DeclarationError(
                 f"job type {job_type!r}: a payload has named fields, and {kind[0]!r} has none; "
                 "take a list of a dataclass, a struct, a model or a TypedDict"
@@ -223,42 +223,37 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _fields_of_many = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 
 
-def _find_fields(kind: Any) -> Any:
-    """Return what msgspec knows of a class, or a pydantic model; None: it has no named fields."""
+class _Field(NamedTuple):
+    attribute: str
+    name: str
+    """As JSON has it."""
+    is_required: bool
+    hint: Any
+
+
+def _list_fields(kind: Any) -> list[_Field] | None:
+    """Return the fields of a class; None: it has no named fields."""
     if is_pydantic(kind):
-        return kind
+        mark = cast("Any", Personal)
+        return [
+            _Field(
+                attribute,
+                field.alias or attribute,
+                field.is_required(),
+                mark[field.annotation]
+                if is_personal(field.annotation, field.metadata)
+                else field.annotation,
+            )
+            for attribute, field in kind.model_fields.items()
+        ]
     info = msgspec.inspect.type_info(kind)
     named = (
         msgspec.inspect.DataclassType | msgspec.inspect.StructType | msgspec.inspect.TypedDictType
     )
     if not isinstance(info, named) or getattr(info, "array_like", False):
         return None
-    return info
-
-
-def _list_fields(kind: Any) -> dict[str, tuple[str, bool]]:
-    """Return for each attribute of a class its name in JSON, and whether it must be given."""
-    found = _find_fields(kind)
-    if found is kind:
-        return {
-            name: (field.alias or name, field.is_required())
-            for name, field in kind.model_fields.items()
-        }
-    return {field.name: (field.encode_name, field.required) for field in found.fields}
-
-
-def _find_hints(kind: Any) -> dict[str, Any]:
-    """Return the type of each field, by its name in JSON."""
-    found, mark = _find_fields(kind), cast("Any", Personal)
-    if found is kind:
-        return {
-            field.alias or name: mark[field.annotation]
-            if is_personal(field.annotation, field.metadata)
-            else field.annotation
-            for name, field in kind.model_fields.items()
-        }
     hints = typing.get_type_hints(typing.get_origin(kind) or kind, include_extras=True)
-    return {field.encode_name: hints[field.name] for field in found.fields}
+    return [_Field(one.name, one.encode_name, one.required, hints[one.name]) for one in info.fields]
 
 
 def _name(kind: Any) -> str:

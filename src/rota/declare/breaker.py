@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from rota.declare.key import PlainKeyFunction, check_function
+from rota.declare.option import duration
 from rota.errors import DeclarationError, UsageError
 from rota.model.bounds import NAME_MAX, check_integer, check_text
 from rota.model.breaker import FAILURES_MAX, BreakerRules
-from rota.model.units import Duration, seconds
+from rota.model.units import Duration
 
-BREAKER_S_MIN = 0.001
-BREAKER_S_MAX = 366 * 86_400.0
+_TIME = duration(0.001, 366 * 86_400.0)
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class Breaker:
             _check_name(self.name)
         check_function(self.key, "the breaker's key", "account: account")
         check_integer(self.failures, "failures", 1, FAILURES_MAX)
-        _check(self.within, "within")
-        if _check(self.max_open, "max_open") < _check(self.open_for, "open_for"):
+        _TIME.check(self.within, "within")
+        if _TIME.check(self.max_open, "max_open") < _TIME.check(self.open_for, "open_for"):
             raise UsageError(
                 f"max_open must not be below open_for: {self.max_open!r} is shorter than "
                 f"{self.open_for!r}"
@@ -65,9 +65,9 @@ class Breaker:
         return BreakerRules(
             self.name or job_type,
             self.failures,
-            _check(self.within, "within"),
-            _check(self.open_for, "open_for"),
-            _check(self.max_open, "max_open"),
+            _TIME.check(self.within, "within"),
+            _TIME.check(self.open_for, "open_for"),
+            _TIME.check(self.max_open, "max_open"),
         )
 
 
@@ -81,7 +81,3 @@ def check_breaker(value: Any, name: str) -> Breaker | None:
     if value is not None and not isinstance(value, Breaker):
         raise UsageError(f"{name} must be a rota.Breaker(…), not {value!r}")
     return value
-
-
-def _check(value: Duration, name: str) -> float:
-    return seconds(value, name=name, least=BREAKER_S_MIN, most=BREAKER_S_MAX)

@@ -351,15 +351,12 @@ class JobTransaction:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._plain: AbstractContextManager[Any] | None = None
-        self._async: AbstractAsyncContextManager[Any] | None = None
 
     def __enter__(self) -> Any:
         self._plain = self._open()
         return self._plain.__enter__()
 
     def __exit__(self, *raised: Any) -> bool | None:
-        assert self._plain is not None
         return self._plain.__exit__(*raised)
 
     async def __aenter__(self) -> Any:
@@ -367,7 +364,6 @@ class JobTransaction:
         return await self._async.__aenter__()
 
     async def __aexit__(self, *raised: Any) -> bool | None:
-        assert self._async is not None
         return await self._async.__aexit__(*raised)
 
     @contextmanager

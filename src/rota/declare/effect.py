@@ -98,8 +98,7 @@ class EffectBlock:
         about: Mapping[str, Any] | None = None,
         not_done: datetime | None = None,
     ) -> None:
-        what = "an effect's key" if place is None else "a step's name"
-        check_text(key, what, KEY_MAX)
+        check_text(key, "an effect's key" if place is None else "a step's name", KEY_MAX)
         if if_uncertain not in POLICIES:
             raise UsageError(
                 f"if_uncertain must be one of {', '.join(POLICIES)}, not {if_uncertain!r}"
@@ -110,7 +109,7 @@ class EffectBlock:
             "intend",
             journal.job,
             journal.claims,
-            journal.next_entry(),
+            next(journal.entries),
             key,
             place,
             if_uncertain,

@@ -33,7 +33,8 @@ class Journal:
         self._keeper = keeper
         self.job = context.job.id
         self.claims = context.job.claims
-        self._entries = itertools.count(1)
+        self.entries = itertools.count(1)
+        """The numbers of its intents."""
         self._lock = threading.Lock()
         self._steps: dict[str, int] = {}
         """The place of each step that was called."""
@@ -44,12 +45,8 @@ class Journal:
     def continue_after(self, earlier: Journal) -> None:
         """Continue after another call of the handler in the same attempt: an effect that it left
         without an end may have happened."""
-        self._entries = earlier._entries
+        self.entries = earlier.entries
         self.unasked = earlier.unasked
-
-    def next_entry(self) -> int:
-        """Return the number of the next intent."""
-        return next(self._entries)
 
     def next_place(self, name: str) -> int:
         """Return the place of the next step. Raises UsageError: it was called before."""

@@ -1,4 +1,4 @@
-"""Which notifications an alert needs, and when. Pure: the store writes them, upkeep sends them."""
+"""Which notifications an alert needs, and when. Pure: store and maintenance write and send them."""
 
 from __future__ import annotations
 
@@ -7,22 +7,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 OVER_AFTER = 2
-"""Evaluations in a row without a match after which an alert is over.
-
-With one, a figure that moves about its threshold would notify twice a minute.
-"""
+"""Evaluations in a row without a match after which an alert is over: with one evaluation, a figure
+that moves about its threshold would notify twice a minute."""
 
 
 class AlertStep(StrEnum):
-    """What happens to one subject of a rule."""
-
     FIRES = "fires"
     REPEATS = "repeats"
     OVER = "over"
     MISSED = "missed"
-    """Not found this once: no notification yet."""
+    """It is not found this once: no notification yet."""
     STILL = "still"
-    """Still found, and already notified: nothing new to send."""
+    """It is still found, and was notified: nothing new to send."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +33,6 @@ class AlertMatch:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The notifications of a subject so far."""
-
     subject: str
     notifications: int
     """How many were sent; it only grows."""
@@ -46,9 +40,9 @@ class Standing:
     missed: int
     """Evaluations in a row that did not find it."""
     notified_s: float
-    """Seconds since the last one."""
+    """Seconds since the last notification."""
     severity: str
-    """The severity that the last one had."""
+    """The severity of the last notification."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +58,7 @@ class Decision:
 def decide(
     found: Iterable[AlertMatch], standing: Iterable[Standing], repeat_after_s: float | None
 ) -> list[Decision]:
-    """Decide about every subject that is found or has an alert.
-
-    Alerts that are over and stay so are left out.
-    """
+    """Decide about every subject that is found or has an alert, unless the alert stays over."""
     matches = {match.subject: match for match in found}
     before = {known.subject: known for known in standing}
     decided = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 META_KEY = "rota.asks"
-"""Where the meta of a job says it: `limit` and `breaker`, its keys there, and `cost`."""
+"""Where the meta of a job says what it asks: `limit` and `breaker`, its keys there, and `cost`."""
 
 
 def add_asks(meta_json: str | None, asks_json: str | None) -> str | None:

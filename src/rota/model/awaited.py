@@ -1,4 +1,4 @@
-"""The jobs that a job waits for, and what came of them. Pure: no I/O, no clock."""
+"""The jobs that a job waits for, and their results. Pure: no I/O, no clock."""
 
 from __future__ import annotations
 
@@ -14,28 +14,26 @@ from rota.model.job import Enqueued, Job
 from rota.model.record import Record
 
 AWAITED_MAX = 1_000
-"""Most jobs that one job waits for, in all its waits together: before each of its attempts the
-worker reads what came of all of them, up to 64 KiB each. A batch has no such limit."""
+"""Most jobs that one job waits for, in all its waits together: before each attempt the worker reads
+all their results, up to 64 KiB each. A batch has no such limit."""
 META_KEY = "rota.waits"
 """Where the meta of a job says which jobs it has waited for."""
 
 OnFailure = Literal["continue", "wait"]
-"""What a dead job means for the one that waits for it: it has ended, or it is waited for until a
-person has retried or archived it."""
+"""What a dead job means for a job that waits for it: the dead job has ended, or it is waited for
+until a person has retried or archived it."""
 
 
 class Awaits(msgspec.Struct, frozen=True):
-    """The jobs that a job has waited for, as its meta has them."""
-
     jobs: tuple[int, ...] = ()
-    """Those of its last wait."""
+    """The jobs of its last wait."""
     before: tuple[int, ...] = ()
-    """Those of its waits before."""
+    """The jobs of its earlier waits."""
     on_failure: OnFailure = "continue"
 
     @property
     def all(self) -> tuple[int, ...]:
-        """All of them, each once, in the order in which they were named."""
+        """All jobs, each once, in the order in which they were named."""
         return tuple(dict.fromkeys(self.before + self.jobs))
 
 
@@ -48,7 +46,7 @@ def has_awaited(job: Job) -> bool:
 
 
 def read_awaits(job: Job) -> Awaits:
-    """Return the jobs that a job has waited for; none, if its meta says nothing that Rota wrote."""
+    """Return the jobs that a job has waited for; none, if Rota did not write its meta."""
     if not has_awaited(job):
         return NO_AWAITS
     assert job.meta_json is not None
@@ -66,12 +64,12 @@ _meta = msgspec.json.Decoder(_Meta)
 
 
 class JobResult(Record, frozen=True):
-    """What came of a job that another one waited for, or of a member of a batch."""
+    """The result of a job that another job waited for, or of a member of a batch."""
 
     id: int
     """The job as it was named, or inserted."""
     job: int
-    """The job that ended: another one, if a person requeued the first."""
+    """The job that ended: another job, if a person requeued the first."""
     outcome: Literal["succeeded", "dead", "archived", "cancelled", "gone"] | None
     """`archived`: it was dead, and a person or retention has archived it. `gone`: nothing of it is
     kept: its type keeps failures only, retention has deleted it, or it was never committed. None:
@@ -95,16 +93,12 @@ class JobResult(Record, frozen=True):
 
 
 Results = Mapping[int, JobResult]
-"""What came of jobs, by their ids as they were named."""
+"""The results of jobs, by their ids as they were named."""
 NO_RESULTS: Results = MappingProxyType({})
 
 
 def read_ids(jobs: Any) -> tuple[int, ...]:
-    """Return the ids of jobs to wait for, each once.
-
-    Raises:
-        UsageError: there are none, or too many; or one is no job.
-    """
+    """Return the ids of jobs to wait for, each once. Raises UsageError for a wrong argument."""
     is_one = isinstance(jobs, int | Record) or not isinstance(jobs, Iterable)
     ids = tuple(dict.fromkeys(_read_id(one) for one in ([jobs] if is_one else jobs)))
     if not ids:
@@ -130,10 +124,7 @@ def _read_id(one: Any) -> int:
 def find_fault(
     job: Job, wanted: Collection[int], on_failure: OnFailure, results: Collection[JobResult]
 ) -> str | None:
-    """Say why a job may not wait for these; None: it may.
-
-    A handler that does not look at the results would wait again and again.
-    """
+    """Say why a job may not wait for these: a wait for known results would loop. None: it may."""
     if job.id in wanted:
         return f"job {job.id} waits for itself"
     total = len({*read_awaits(job).all, *wanted})
@@ -156,7 +147,7 @@ def _explain_too_many(count: int) -> str:
 
 
 def check_on_failure(value: Any) -> OnFailure:
-    """Return the value. Raises UsageError for one that is none."""
+    """Return the value. Raises UsageError for any other."""
     if value not in get_args(OnFailure):
         raise UsageError(f'WaitFor: on_failure must be "continue" or "wait", not {value!r}')
     return value  # type: ignore[no-any-return]

@@ -1,9 +1,9 @@
-"""Pauses that grow: each is twice the one before. Pure: no clock is read."""
+"""Pauses that grow: each is twice the pause before. Pure: no clock is read."""
 
 from __future__ import annotations
 
 DOUBLINGS_MAX = 60
-"""Past it a pause is the longest one in any case, and a float would overflow one day."""
+"""Beyond it any pause is the longest, and a float would overflow one day."""
 
 
 def find_pause_s(first_s: float, most_s: float, tries: int) -> float:

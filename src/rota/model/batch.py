@@ -12,32 +12,32 @@ class Following(StrEnum):
     """What a member that did not succeed means for the job that follows a batch."""
 
     CONTINUE = "continue"
-    """It is enqueued when all members have ended, however."""
+    """The job is enqueued when all members have ended, in any way."""
     WAIT = "wait"
-    """It is enqueued when all members have succeeded, those too that a person requeued."""
+    """The job is enqueued when all members have succeeded, requeued members too."""
 
 
 META_KEY = "rota.batch"
-"""Where the meta of a job that follows a batch says what came of it."""
+"""Where the meta of a job that follows a batch says how the batch ended."""
 
 
 class BatchEnd(Record, frozen=True):
-    """What came of the members of a batch, as the job that follows it is told."""
+    """How the members of a batch ended, as the job that follows the batch is told."""
 
     id: int
     """Id of the batch."""
     total: int
     """How many members it has."""
     succeeded: int
-    """How many of them succeeded."""
+    """How many members succeeded."""
     dead: int
-    """How many of them are dead."""
+    """How many members are dead."""
     cancelled: int
-    """How many of them were cancelled."""
+    """How many members were cancelled."""
 
     @property
     def failed(self) -> int:
-        """How many did not succeed."""
+        """How many members did not succeed."""
         return self.dead + self.cancelled
 
 
@@ -47,14 +47,13 @@ class Batch(Record, frozen=True):
     id: int
     """Identifies the batch."""
     parent: int | None
-    """The batch of which it is a member; None: of none."""
+    """The batch of which it is a member; None: no batch."""
     total: int
     """How many members it has: jobs, and batches whose parent it is."""
     succeeded: int
     """How many members have succeeded."""
     dead: int
-    """How many members are dead: they expired, or their attempts failed. A requeue takes one out
-    of this count."""
+    """How many members are dead, by expiry or failed attempts. A requeued member does not count."""
     cancelled: int
     """How many members were cancelled."""
     on_failure: str
@@ -64,7 +63,7 @@ class Batch(Record, frozen=True):
     created_at: datetime
     """When it was made, an aware datetime."""
     ended_at: datetime | None
-    """When all members had ended for the first time."""
+    """When all members had ended for the first time, an aware datetime; None: they have not."""
     then_at: datetime | None
     """When the job that follows was enqueued; None: not yet, or none follows."""
     then_job: int | None

@@ -18,17 +18,16 @@ WHY_MAX = 500
 PRIORITY_MAX = 100
 ATTEMPTS_MAX = 10_000
 COUNT_MAX = 10_000
-"""Jobs are counted up to this number: a look at a full queue must not cost more than at an empty
-one."""
+"""Jobs are counted up to this number: a look at a full queue must not cost more."""
 KEYS_READ = 10_000
-"""Keys of live jobs that a pass of retention, or doctor, reads to find those of deleted jobs."""
+"""Most live keys that a pass of retention, or doctor, reads to find keys of deleted jobs."""
 LATEST = datetime(9000, 1, 1, tzinfo=UTC)
 """The latest instant of the tables: every client must be able to read the row and add an expiry."""
 
 
 def check_aware(value: Any, name: str) -> datetime:
-    """Return an instant with its offset as a number: of an hour that comes twice, Python calls the
-    first and the second equal. Raises UsageError."""
+    """Return an instant with its offset as a number: in an hour that comes twice, Python calls both
+    instants equal. Raises UsageError."""
     if not isinstance(value, datetime) or (offset := value.utcoffset()) is None:
         raise UsageError(
             f"{name} must be a datetime with a time zone, not {value!r}: "

@@ -1,5 +1,4 @@
-"""Circuit breakers: what counts, for how long, and what the end of an attempt says of its
-endpoint. Pure."""
+"""Circuit breakers: what counts, how long, and what an attempt's end says of its endpoint. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from rota.model.outcome import Dead, End, Errored, Failed, Failure, Retry, Succe
 from rota.model.settle import RetryRules, judge, judge_cause
 
 FAILURES_MAX = 1_000
-"""The times of the failures that count stand in the breaker's row."""
+"""The times of the failures that count are in the breaker's row."""
 REASON_MAX = 500
 
 
@@ -26,7 +25,6 @@ class BreakerRules:
     max_open_s: float
 
     def in_words(self) -> str:
-        """Return its figures for a person."""
         return (
             f"failures={self.failures}, within={self.within_s:g} s, "
             f"open_for={self.open_for_s:g} s, max_open={self.max_open_s:g} s"
@@ -34,8 +32,6 @@ class BreakerRules:
 
 
 class EndpointHealth(StrEnum):
-    """What the end of an attempt says of the endpoint."""
-
     SERVES = "serves"
     """The handler succeeded."""
     FAILS = "fails"
@@ -45,7 +41,7 @@ class EndpointHealth(StrEnum):
 
 
 def judge_endpoint(end: End, rules: RetryRules) -> tuple[EndpointHealth, str | None]:
-    """Return what the end of an attempt says of the endpoint, and of a failure its text, or the
+    """Return what the end of an attempt says of the endpoint, and for a failure its text, or the
     `endpoint_reason` of its error."""
     failure: Failure | None = None
     reason: str | None = None

@@ -16,7 +16,7 @@ from rota.model.failure import one_line
 from rota.model.retry import Errors
 
 RETRY_AFTER_MAX_S = 86_400.0
-"""A server that asks for a longer wait is asked again after a day."""
+"""Longest wait, in seconds: a server that asks for more is asked again after a day."""
 
 UNKNOWN_ERROR = "unknown error"
 """The rule of an error that no other rule knows. It is retried."""
@@ -24,8 +24,6 @@ _BY_CLASS = ("timeout", "connection", UNKNOWN_ERROR)
 
 
 class Verdict(StrEnum):
-    """Whether trying again can help."""
-
     TRANSIENT = "transient"
     FATAL = "fatal"
 
@@ -38,7 +36,7 @@ class Classification:
     rule: str
     response_code: int | None = None
     retry_after_s: float | None = None
-    """How long the server asks to wait; None: it does not ask."""
+    """Seconds that the server asks to wait; None: it does not ask."""
     is_endpoint: bool = False
     """Whether a circuit breaker counts it: the endpoint is at fault, not this job."""
 
@@ -56,16 +54,14 @@ def classify(error: BaseException, retry_on: Errors = (), fatal_on: Errors = ())
     if isinstance(named, str) and seen.rule in _BY_CLASS:
         seen = replace(seen, rule=one_line(named, 100))
     if seen.response_code is None or isinstance(error, BaseExceptionGroup):
-        return seen  # that of a group is one of its members'
+        return seen  # the code of a group is a member's
     return replace(seen, retry_after_s=_retry_after_s(error))
 
 
 def is_endpoint_failure(error: BaseException) -> bool:
-    """Whether an error says that an endpoint does not serve, whatever it was asked for.
-
-    A timeout, a connection, a status of 500 or more, or 429; of SMTP a server that accepts nothing.
-    `retry_on` and `fatal_on` change nothing. One such member of a group is enough.
-    """
+    """Whether an error says that an endpoint does not serve, whatever was asked: a timeout, a
+    connection, a status of 500 or more, or 429; of SMTP a server that accepts nothing. `retry_on`
+    and `fatal_on` change nothing. One such member of a group is enough."""
     if isinstance(error, BaseExceptionGroup):
         return any(map(is_endpoint_failure, _members(error)))
     names = {kind.__name__ for kind in type(error).__mro__}
@@ -80,11 +76,9 @@ def is_endpoint_failure(error: BaseException) -> bool:
 
 
 def may_be_of_one_job(error: BaseException, retry_on: Errors = (), fatal_on: Errors = ()) -> bool:
-    """Whether an error of a call with many jobs may be the fault of one of them.
-
-    It is not if the error says that trying again helps: a timeout, a connection, a status such as
-    503, or one of `retry_on`.
-    """
+    """Whether an error of a call with many jobs may be the fault of one of them: unless it says
+    that trying again helps, such as a timeout, a connection, a status of 503, or a class of
+    `retry_on`."""
     seen = _classify(error, retry_on, fatal_on)
     return seen.verdict is Verdict.FATAL or seen.rule == UNKNOWN_ERROR
 
@@ -195,7 +189,7 @@ def response_code(error: BaseException) -> int | None:
 
 
 def was_redirected(error: BaseException) -> bool:
-    """Whether the request that an error ended was one to which an answer had sent its client."""
+    """Whether a redirect had led to the request that an error ended."""
     histories = (_read(error, "history"), _read(_read(error, "response"), "history"))
     if any(isinstance(history, list | tuple) and history for history in histories):
         return True
@@ -203,14 +197,14 @@ def was_redirected(error: BaseException) -> bool:
 
 
 _SMTP_ENDPOINT = frozenset({421, 432, 454, 530, 534, 535, 538})
-"""Of SMTP (RFC 5321, 4954): the server goes down, is not ready to authenticate, has no TLS now, or
-refuses the login. 450, 451 and 452 are mostly of one mailbox, such as greylisting, and other 5xx of
-one message."""
+"""Codes of SMTP (RFC 5321, 4954): the server goes down, cannot authenticate, has no TLS now, or
+refuses the login. 450 to 452 are mostly of one mailbox, as in greylisting, other 5xx of one
+message."""
 _SMTP_SESSION = frozenset({"SMTPConnectError", "SMTPHeloError", "SMTPAuthenticationError"})
 """What the server refuses before it knows of a message, whatever the code, such as 554."""
 
 _REDIRECTS = frozenset({"http_error_302", "resolve_redirects"})
-"""The functions of urllib and requests that follow an answer: their errors say nothing of it."""
+"""The functions of urllib and requests that follow a redirect: their errors say nothing of it."""
 
 
 def _smtp_code(error: BaseException) -> int | None:
@@ -225,8 +219,7 @@ def _smtp_code(error: BaseException) -> int | None:
 
 
 def _list_recipient_codes(refused: object) -> list[object]:
-    """Return the code of each address: of smtplib in {address: (code, text)}, of aiosmtplib in a
-    list of errors."""
+    """Return the code of each address: smtplib has {address: (code, text)}, aiosmtplib errors."""
     if isinstance(refused, dict):
         return [answer[0] for answer in refused.values() if isinstance(answer, tuple) and answer]
     return [_read(one, "code") for one in refused] if isinstance(refused, list) else []
@@ -236,8 +229,7 @@ _SECONDS = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,12})?")
 
 
 def _retry_after_s(error: BaseException) -> float | None:
-    """Return what a Retry-After header asks for (RFC 9110, 10.2.3): seconds, or a date. None: no
-    wait, or nothing that can be read."""
+    """Return the seconds that a Retry-After header asks for (RFC 9110, 10.2.3); None: nothing."""
     for headers in (
         _read(error, "headers"),
         _read(_read(error, "response"), "headers"),

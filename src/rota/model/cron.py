@@ -27,14 +27,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TEXT_MAX = 512
-"""Most characters of a cron expression; one that lists all the minutes of an hour has 170."""
+"""Most characters of a cron expression; all the minutes of an hour take 170."""
 SHOWN_MAX = 80
-"""Most characters of it in an error."""
+"""Most characters of an expression in an error."""
 YEARS_MAX = 50
-"""An expression that names no time within this many years never fires.
-
-The rarest, 29 February on a given weekday, comes within 40.
-"""
+"""An expression that names no time within so many years never fires. The rarest, 29 February on a
+given weekday, comes within 40."""
 
 EXAMPLE = "'30 2 * * 1-5' is half past two from Monday to Friday"
 FIELDS = {
@@ -84,11 +82,8 @@ class Cron:
 
 def parse(text: str, timezone: str) -> Cron:
     """Check a cron expression (five fields, or a name such as @daily) and the name of a time zone.
-
-    Raises:
-        UsageError: one of them is wrong, the expression never fires in that zone, or one of its
-            steps comes to no second value.
-    """
+    Raises UsageError if one is wrong, if the expression never fires in that zone, or if one of its
+    steps comes to no second value."""
     cron = read(text, timezone)
     meant = _drop_steps(cron.fields)
     if meant != cron.fields:
@@ -101,11 +96,8 @@ def parse(text: str, timezone: str) -> Cron:
 
 
 def read(text: str, timezone: str) -> Cron:
-    """Read the expression and the zone of a row, also one that only an earlier release took.
-
-    Raises:
-        UsageError: one of them is wrong, or the expression never fires in that zone.
-    """
+    """Read the expression and the zone of a row, even if only an earlier release took them. Raises
+    UsageError if one is wrong, or if the expression never fires in that zone."""
     zone = _zone(timezone)
     if not isinstance(text, str) or len(text) > TEXT_MAX:  # type: ignore[redundant-expr]
         raise UsageError(
@@ -140,9 +132,7 @@ def next_fires(cron: Cron, after: datetime, count: int) -> list[datetime]:
 
 def latest_fires(cron: Cron, after: datetime, until: datetime, most: int) -> list[datetime]:
     """Return the latest `most` ticks after `after`, up to and including `until`, in order, in UTC.
-
-    Its cost does not depend on how long ago `after` is.
-    """
+    Its cost does not depend on how long ago `after` is."""
     after, until = _utc(after), min(_utc(until), _END)
     few = list(islice(_between(cron, after, until), most + 1))
     if len(few) <= most:
@@ -175,7 +165,7 @@ def _zone(timezone: str) -> ZoneInfo:
 
 
 def _read_range(found: re.Match[str]) -> str:
-    """Return a range with its step; of one value that value: cronsim would go on from there."""
+    """Return a range with its step; a single value without: cronsim would go on from there."""
     return found[1] if _number(found[1]) == _number(found[2]) else found[0]
 
 
@@ -262,10 +252,8 @@ def _chain(cron: Cron, after: datetime) -> Iterator[datetime]:
 
 
 def _next_named(cron: Cron, after: datetime) -> datetime | None:
-    """Find the next tick of a fixed expression: each named time ticks once.
-
-    It ticks when the clock first shows the time, or when the clock leaps over it.
-    """
+    """Find the next tick of a fixed expression: each named time ticks once, when the clock first
+    shows the time, or leaps over it."""
     for wall in CronSim(cron.fields, _wall(after, cron.zone)):
         first, second = _instants(wall, cron.zone)
         tick = first if first <= second else _change(second, first, cron.zone)
@@ -295,10 +283,7 @@ def _next_shown(cron: Cron, after: datetime) -> datetime | None:
 
 
 def _earlier(cron: Cron, until: datetime, count: int) -> datetime | None:
-    """Return an instant with `count` named times between it and `until`, by the plain calendar.
-
-    None: there are fewer.
-    """
+    """Return an instant with `count` named plain times from it to `until`; None: fewer exist."""
     try:
         back = CronSim(cron.fields, _wall(until, cron.zone), reverse=True)
         wall = next(islice(back, count - 1, None), None)
@@ -313,10 +298,8 @@ def _wall(instant: datetime, zone: ZoneInfo) -> datetime:
 
 
 def _instants(wall: datetime, zone: ZoneInfo) -> tuple[datetime, datetime]:
-    """Return the instants at which the clock shows a time: the same one twice, or first and second.
-
-    In the wrong order if the clock never shows the time; the leap is then between them.
-    """
+    """Return the instants at which the clock shows a time: twice the same, or first and second. If
+    the clock never shows the time, their order is wrong, and the leap is between them."""
     first, second = (
         wall.replace(tzinfo=zone, fold=fold, microsecond=0).astimezone(UTC) for fold in (0, 1)
     )

@@ -1,5 +1,5 @@
-"""Side effects that must not be repeated blindly: what a handler asks the database about one, what
-the answer means, and which errors prove that nothing happened. Pure."""
+"""Side effects that must not be repeated blindly: what a handler asks the database, what the answer
+means, and which errors prove that nothing happened. Pure."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from rota.model.retry import Errors
 from rota.model.units import words
 
 IfUncertain = Literal["skip", "repeat", "dead"]
-"""What to do about an effect that may have happened: treat it as done, do it again, or end the job
-as dead, so that a person decides."""
+"""What to do about an effect that may have happened: treat it as done, repeat it, or end the job as
+dead, so that a person decides."""
 
 HELD_S = (1.0, 60.0)
 """Shortest and longest time until a job asks again for an effect that another job is at."""
@@ -35,13 +35,13 @@ class EffectCall(msgspec.Struct, frozen=True):
     """Which intent of this claim it is, so that a call can be repeated after a lost answer."""
     key: str
     place: int | None
-    """Of a step: how many steps its handler called with this one. None: an effect."""
+    """How many steps the handler called with this step; None: an effect."""
     if_uncertain: IfUncertain
     result_json: str | None = None
     about_json: str | None = None
-    """What it is found by."""
+    """What the effect is found by."""
     not_done: datetime | None = None
-    """When the intent was written that a person has found not to have happened."""
+    """When an intent was written that, as a person has found, did not happen."""
 
     @property
     def name(self) -> str:
@@ -50,19 +50,18 @@ class EffectCall(msgspec.Struct, frozen=True):
 
 
 class EffectAnswer(msgspec.Struct, frozen=True):
-    """What the database says. `effect_intend.sql` explains the states of an intent; the end of one
-    is `ended` or `lost`."""
+    """The database's answer; `effect_intend.sql` has the states. An end: `ended` or `lost`."""
 
     state: Literal["begun", "done", "skip", "uncertain", "held", "moved", "ended", "lost"]
     result_json: str | None = None
     earlier: int = 0
-    """Intents before this one that may have happened."""
+    """Intents before this intent that may have happened."""
     holder: int = 0
     """The job that intended it last."""
     age_s: float = 0.0
-    """How long ago."""
+    """How many seconds ago the last intent was."""
     expected: str | None = None
-    """Of a step: which one was called at this place before."""
+    """The step that was called at this place before; None: an effect."""
 
 
 def find_obstacle(call: EffectCall, answer: EffectAnswer) -> Outcome | AttemptCancelled | None:
@@ -105,12 +104,12 @@ _NOT_CONNECTED = frozenset(
 
 
 def proves_not_done(error: BaseException, safe: Errors = ()) -> bool:
-    """Whether an error proves that the request which it ended did nothing: the server refused the
-    connection or the request, or the error is one of `safe`.
+    """Whether an error proves that its request did nothing: the server refused the connection or
+    the request, or the error is one of `safe`.
 
     Only the error itself counts, and of an Outcome or a cancellation the error from which it was
-    raised: what came before may have been another request. A group proves nothing: it comes of
-    several requests, and does not tell of those that succeeded or that its task group cancelled.
+    raised: earlier errors may be of another request. A group proves nothing: it does not tell of
+    requests that succeeded or that its task group cancelled.
     """
     if any(kind in safe for kind in type(error).__mro__):
         return True
@@ -142,8 +141,8 @@ def _is_unconnected(error: object) -> bool:
 
 
 def _find_reason(error: BaseException) -> object:
-    """Return the error in one of urllib or urllib3, or in the ConnectionError that requests makes
-    of it: it ended the same call. None: there is none."""
+    """Return the error inside an error of urllib or urllib3, or inside the ConnectionError that
+    requests makes of it; None: there is none."""
     names = {kind.__name__ for kind in type(error).__mro__}
     if "ConnectionError" in names and error.args:
         return getattr(error.args[0], "reason", None)

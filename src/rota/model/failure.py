@@ -1,5 +1,4 @@
-"""What is stored of an error: its class, a message safe for an admin screen, a limited stack.
-Pure."""
+"""What is stored of an error: class, message safe for an admin screen, limited stack. Pure."""
 
 from __future__ import annotations
 
@@ -30,10 +29,8 @@ def error_type(error: BaseException) -> str:
 
 
 def message(error: BaseException, limit: int = 500) -> str:
-    """Return an error's text on one line of at most `limit` characters; never empty.
-
-    Control characters and credentials are removed.
-    """
+    """Return an error's text on one line of at most `limit` characters, without control characters
+    and credentials; never empty."""
     try:
         text = str(error)
     except (Exception, SystemExit):  # noqa: BLE001 - foreign __str__
@@ -42,26 +39,21 @@ def message(error: BaseException, limit: int = 500) -> str:
 
 
 def one_line(text: str, limit: int = 500) -> str:
-    """Return a text on one line of at most `limit` characters, fit to be stored and shown.
-
-    Control characters and credentials are removed.
-    """
+    """Return a text on one line of at most `limit` characters, fit to be stored and shown: without
+    control characters and credentials."""
     return _cut(_on_one_line(scrub_own(text)), limit)
 
 
 def list_names(names: Iterable[str], most: int = 20) -> str:
-    """Return names on one line, in order: `most` of at most 50 characters each, and how many more
-    there are."""
+    """Return names on one line, in order: `most` of up to 50 characters, and how many more."""
     listed = sorted(names)
     more = f" and {len(listed) - most:,} more" if len(listed) > most else ""
     return ", ".join(one_line(name, 50) for name in listed[:most]) + more
 
 
 def stack(error: BaseException, limit_bytes: int = 16384) -> str:
-    """Return the traceback without the worker's own frames and without credentials.
-
-    If it is longer than `limit_bytes` of UTF-8, its middle is left out.
-    """
+    """Return the traceback without the worker's own frames and without credentials. If it is longer
+    than `limit_bytes` of UTF-8, its middle is left out."""
     top = frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_OUR_FRAMES):
         frames = frames.tb_next
@@ -75,10 +67,7 @@ def stack(error: BaseException, limit_bytes: int = 16384) -> str:
 
 
 def escape(text: str) -> str:
-    """Return a text on one line.
-
-    Characters that would end the line, move a cursor or colour a screen become Python escapes.
-    """
+    """Return a text on one line: Python escapes replace signs that break it or steer a terminal."""
     if text.isprintable():
         return text
     return "".join(

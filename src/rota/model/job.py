@@ -36,14 +36,12 @@ class Status(StrEnum):
 
 
 OVER = frozenset({Status.SUCCEEDED, Status.CANCELLED})
-"""The statuses of rows of `job_history`; the others are those of `job`."""
+"""The statuses of rows of `job_history`; all others are statuses of `job`."""
 
 
 class Action(StrEnum):
-    """What people do to jobs: verbs of TRANSITIONS and of the table `action`.
-
-    The retry of a dead job is logged as a `requeue`.
-    """
+    """What people do to jobs: verbs of TRANSITIONS and of the table `action`. The retry of a dead
+    job is logged as a `requeue`."""
 
     RETRY = "retry"
     RESCHEDULE = "reschedule"
@@ -59,7 +57,7 @@ class Enqueued(Record, frozen=True):
     are those of the first job."""
 
     id: int
-    """Id of the job that was inserted, or of the one that has the key."""
+    """Id of the job that was inserted, or of the job that has the key."""
     created: bool
     """Whether this call inserted the job."""
     status: str
@@ -86,8 +84,8 @@ class Job(Record, frozen=True, gc=False):
     """A job as it was when it was read: one row of the view `rota.jobs`.
 
     Names are the column names; instants are aware datetimes. A claim makes a Job by position, of
-    its columns: the first fields, down to `started_at`, stand in their order. In a handler the
-    others have their defaults.
+    its columns: the first fields, down to `started_at`, keep their order. In a handler the other
+    fields have their defaults.
     """
 
     __json_names__: ClassVar[dict[str, str | None]] = {"hidden_fields": None}
@@ -133,11 +131,11 @@ class Job(Record, frozen=True, gc=False):
     group_key: str | None = None
     """Its ordered group: jobs with one key run in the order of becoming due. None: it has none."""
     batch: int | None = None
-    """The id of the batch of which it is a member; None: of none."""
+    """The id of the batch of which it is a member; None: it is in no batch."""
     locked_by: str | None = None
     """Name of the worker that holds it or has finished it; None: no worker."""
     started_at: datetime | None = None
-    """When the last handler began; while it runs, when it was claimed; None: none began."""
+    """When the last handler began; while it runs, when it was claimed; None: no handler began."""
     status: Status = Status.RUNNING
     """Its status when it was read."""
     locked_until: datetime | None = None
@@ -155,21 +153,21 @@ class Job(Record, frozen=True, gc=False):
     response_code: int | None = None
     """HTTP or SMTP status code of the last failure; None: it had none."""
     verdict: str | None = None
-    """Of the last failure: `transient` or `fatal`; None: none is recorded."""
+    """`transient` or `fatal`, of the last failure; None: none is recorded."""
     verdict_rule: str | None = None
     """The rule that gave the verdict; None: there is no verdict."""
     group_capacity: int = 1
     """How many jobs of its group may run at once when it begins."""
     waits_for: str | None = None
-    """What it was delayed for, or waits for outside of the jobs that can be claimed: `group
-    KEY`; `type NAME` or `queue NAME` (a concurrency limit); `limit NAME` or `breaker NAME`, with a
-    key; `job ID`, one of the jobs that it waits for. None: for none of these."""
+    """What it was delayed for, or waits for outside of the jobs that can be claimed: `group KEY`;
+    `type NAME` or `queue NAME` (a concurrency limit); `limit NAME` or `breaker NAME`, with a key;
+    `job ID`, one of the jobs that it waits for. None: nothing of this kind."""
     waits_since: datetime | None = None
-    """Since when it waits for that."""
+    """Since when it waits for `waits_for`; None: it does not wait."""
     updated_at: datetime | None = None
     """When an attempt's outcome was last recorded, or else when it was inserted."""
     failed_at: datetime | None = None
-    """When the last failure was recorded; None: none was."""
+    """When the last failure was recorded; None: no failure."""
     finished_at: datetime | None = None
     """When it succeeded, was cancelled or was archived; None: it is live."""
     result_json: str | None = None
@@ -179,10 +177,10 @@ class Job(Record, frozen=True, gc=False):
     resolution_json: str | None = None
     """Who archived a dead job, when and why, as JSON text; None: it is not archived."""
     hidden_fields: list[str] | None = None
-    """The fields of its payload that are not shown: its type's secret and personal ones."""
+    """The fields of its payload that are not shown: its type's secret and personal fields."""
     wait: WaitReason | None = None
-    """What holds it back besides its `run_at`; None: nothing does, or nobody looked: a
-    timeline does, and a search with `waiting`."""
+    """What holds it back besides its `run_at`; None: nothing does, or nobody looked: a timeline
+    does, and a search with `waiting`."""
 
     def __repr__(self) -> str:  # what it shows is in logs and notebooks: nothing of the payload
         return f"<job {self.id} {self.job_type} {self.status}>"
@@ -268,7 +266,7 @@ class Progress(Record, frozen=True):
 
     @property
     def fraction(self) -> float | None:
-        """How much is done, 0 … 1; None: the total is unknown. Of nothing, all is done."""
+        """How much is done, 0 … 1; None: the total is unknown. With a total of 0, it is 1."""
         if self.total is None:
             return None
         return 1.0 if self.done >= self.total else self.done / self.total

@@ -35,8 +35,8 @@ GAUGES: dict[str, tuple[str | None, str]] = {
         "The same in time, of sessions and prepared transactions.",
     ),
 }
-"""The gauges in the order in which they are shown, each with the name of its one label, if it has
-one, and its meaning. `metrics_read.sql` gives their values."""
+"""The gauges in the order in which they are shown, each with the name of its one label, if it has a
+label, and its meaning. `metrics_read.sql` gives their values."""
 
 
 class Metric(Record, frozen=True):
@@ -51,7 +51,7 @@ class Metric(Record, frozen=True):
 
 
 def render_metrics(metrics: Iterable[Metric]) -> str:
-    """Return gauges in the text format of Prometheus. Those of one name stand together."""
+    """Return gauges in the text format of Prometheus. Gauges of one name must follow each other."""
     lines: list[str] = []
     for name, some in groupby(metrics, lambda one: one.name):
         lines += [f"# HELP {name} {GAUGES[name][1]}", f"# TYPE {name} gauge"]

@@ -1,5 +1,4 @@
-"""How an attempt can end: what its handler says, or what happened to it. `settle` decides on
-these."""
+"""How an attempt can end: what its handler says, or what happened to it. `settle` decides on it."""
 
 from __future__ import annotations
 
@@ -46,8 +45,7 @@ class Outcome(Exception):
     _of_job: int | None = None
     """The job whose effect or step gave it; None: the handler did."""
     _judged_cause: Failure | None = None
-    """What a handler's process read from the error from which this was raised; elsewhere
-    `__cause__` is that error."""
+    """What a handler's process read from the error that this came from: elsewhere `__cause__`."""
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
@@ -124,14 +122,14 @@ def _make_rate_limited(reason: str, retry_after_s: float) -> RateLimited:
 
 
 class WaitFor(Outcome):
-    """Wait until other jobs have ended; then run this one again from its top. `ctx.results` has
+    """Wait until other jobs have ended; then run this job again from its top. `ctx.results` has
     their results. Meanwhile the job holds no slot, and the attempt does not count.
 
     Args:
         jobs: what `enqueue` returned, a Job or an id, or several of them. A job waits for at most
             1,000 in all.
-        on_failure: "continue" goes on whatever came of them; "wait" waits while one of them is
-            dead, until a person has retried or archived it.
+        on_failure: "continue" goes on, whatever their results; "wait" waits while a job is dead,
+            until a person has retried or archived it.
 
     Raises:
         UsageError: jobs names none, too many, or what is no job.
@@ -190,8 +188,8 @@ class Errored:
 
 
 def find_outcome(error: BaseException) -> Outcome | None:
-    """Return the outcome that an error is; of a group of outcomes and stops, such as a task group
-    makes, the first outcome. None: it is none, or an error of another kind is in the group."""
+    """Return the outcome that an error is; in a group of outcomes and stops, as of a task group,
+    the first outcome. None: it is no outcome, or an error of another kind is in the group."""
     said = [one for one in _ungroup(error) if not isinstance(one, _STOPS)]
     outcomes = [one for one in said if isinstance(one, Outcome)]
     return outcomes[0] if outcomes and len(outcomes) == len(said) else None
@@ -203,7 +201,7 @@ def is_stop(error: BaseException) -> bool:
 
 
 def _ungroup(error: BaseException) -> Iterator[BaseException]:
-    """Iterate over the errors of a group, however deep; an error of its own is the only one."""
+    """Iterate over the errors of a group, however deep; any other error stands alone."""
     left = [error]
     while left:
         one = left.pop()
@@ -224,8 +222,7 @@ def refuse_outcome(error: BaseException) -> Errored:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The handler raised in its own process, which judged the error: not every exception
-    pickles."""
+    """The handler raised in its own process, which judged the error: not every error pickles."""
 
     failure: Failure
 
@@ -247,8 +244,7 @@ class Expired:
 
 @dataclass(frozen=True, slots=True)
 class HandedBack:
-    """The job goes back to the database, uncharged: its worker does not let it begin now. It keeps
-    its place in its lane."""
+    """The job goes back uncharged, and keeps its lane's place: its worker does not let it begin."""
 
     why: str
     delay_s: float | None = None
@@ -266,8 +262,7 @@ class Interrupted:
 
 @dataclass(frozen=True, slots=True)
 class CallEnd:
-    """What a handler answered for each of the jobs that one call took: the end of the call, not of
-    a job."""
+    """What a handler answered for each job of one call: the end of the call, not of a job."""
 
     ends: list[End]
 

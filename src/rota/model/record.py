@@ -1,7 +1,5 @@
 """Values that travel: what a read returns, in the form of `--json`, for views and other programs.
-
-The names of that form stand here once: the command line, `to_dict` and the schema share them.
-"""
+The names of that form are here: the command line, `to_dict` and the schema share them."""
 
 from __future__ import annotations
 
@@ -38,8 +36,7 @@ class Record(msgspec.Struct, frozen=True):
         return converted
 
     def facts(self, read_json: ReadJson) -> dict[str, Any]:
-        """Return its values by their names in JSON, those of JSON columns last. Called by the
-        command line."""
+        """Return its values by names in JSON, JSON columns last. Called by the command line."""
         facts: dict[str, Any] = {}
         columns: dict[str, Any] = {}
         for field, name in self._names():
@@ -57,8 +54,8 @@ class Record(msgspec.Struct, frozen=True):
         return [(field, name.removesuffix(JSON)) for field, name in fields if name is not None]
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
-        """Iterate over the names and values of `to_dict`: so `dict(job)` is it too. A view of
-        FastAPI without a return annotation asks for that."""
+        """Iterate over the names and values of `to_dict`: so `dict(job)` is it too, which a view of
+        FastAPI without a return annotation asks for."""
         return iter(self.to_dict().items())
 
     # For pydantic, which is not imported: a schema is a dict.

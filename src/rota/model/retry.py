@@ -11,11 +11,11 @@ from rota.errors import UsageError
 from rota.model.units import Duration, seconds, words
 
 LEAST_S = 1.0
-"""The shortest delay: a retry always lies in the future."""
+"""The shortest delay, in seconds: a retry always lies in the future."""
 MOST_S = 365 * 86400.0
-"""The longest delay of any policy."""
+"""The longest delay of any policy, in seconds."""
 PLAN_MAX = 100
-"""Most delays of the stored plan; its readers repeat the last one."""
+"""Most delays of the stored plan; its readers repeat the last delay."""
 DEFAULT_MAX_ATTEMPTS = 10
 
 Errors = tuple[type[BaseException] | int, ...]
@@ -48,18 +48,15 @@ class RetryPolicy(ABC):
         return min(max(LEAST_S, self._raw_delay_s(max(1, attempt))), MOST_S)
 
     def delay_with_jitter_s(self, attempt: int, job_id: int, claims: int) -> float:
-        """Return the seconds to wait, with jitter.
-
-        The jitter is a hash of (id, claims): the same in every process and release of Python.
-        """
+        """Return the seconds to wait, with jitter: a hash of (id, claims), as in every process."""
         stray = self.jitter * (2 * _fraction(job_id, claims) - 1)
         return max(LEAST_S, self.delay_s(attempt) * (1 + stray))
 
     def delay_asked_for_s(self, asked_s: float, attempt: int, job_id: int, claims: int) -> float:
         """Return the seconds to wait where a server asks for a wait, with jitter that only adds.
 
-        From the second attempt on at least the policy's delay after the attempt before: a server
-        that always asks for a second would otherwise use up all attempts in an outage.
+        From the second attempt on it is at least the policy's delay after the attempt before: a
+        server that always asks for a second would otherwise use up all attempts in an outage.
         """
         least_s = self.delay_s(attempt - 1) if attempt > 1 else LEAST_S
         return max(asked_s, least_s) * (1 + self.jitter * _fraction(job_id, claims))
@@ -69,16 +66,12 @@ class RetryPolicy(ABC):
         return tuple(self.delay_s(attempt) for attempt in range(1, min(max_attempts, PLAN_MAX + 1)))
 
     def in_words(self, max_attempts: int) -> str:
-        """Return the plan for people: "10 s, 20 s, 40 s, dead after 70 s".
-
-        The total is the sum of the delays, before jitter.
-        """
+        """Return the plan for people: "10 s, 20 s, 40 s, dead after 70 s", all before jitter."""
         return plan_in_words(self.plan_s(PLAN_MAX), max_attempts)
 
 
 def plan_in_words(plan_s: Sequence[float], max_attempts: int) -> str:
-    """Return a plan for people, from the delays between attempts in seconds; the last one
-    repeats."""
+    """Return a plan for people, from the seconds between attempts, of which the last repeats."""
     if max_attempts <= 1:
         return "no retry, dead after the first failure"
     shown_s = plan_s[: max_attempts - 1]
@@ -155,7 +148,7 @@ class Exponential(RetryPolicy):
 
 @dataclass(frozen=True, init=False)
 class Delays(RetryPolicy):
-    """These delays in turn; the last one repeats."""
+    """These delays in turn; the last delay repeats."""
 
     after: tuple[Duration, ...]
     """The delays after attempt 1, 2, …, each 1 s … 365 days."""
@@ -180,10 +173,7 @@ def _delay_s(value: Duration, name: str) -> float:
 
 
 def _fraction(job_id: int, claims: int) -> float:
-    """Return a pseudo-random number from 0 to below 1.
-
-    Source: the finaliser of SplitMix64 (Steele, Lea, Flood 2014).
-    """
+    """Return a pseudo-random number from 0 to below 1: SplitMix64 (Steele, Lea, Flood 2014)."""
     mask = (1 << 64) - 1
     mixed = (job_id * 0x9E3779B97F4A7C15 + claims * 0xD1B54A32D192ED03) & mask
     mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & mask

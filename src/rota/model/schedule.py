@@ -1,7 +1,5 @@
-"""What a schedule is, and which of its ticks are due. Pure: no I/O, no clock.
-
-`plan` decides from the row and from the database's now; the store writes the decision.
-"""
+"""What a schedule is, and which of its ticks are due. Pure: `plan` decides from the row and from
+the database's now; the store writes the decision."""
 
 from __future__ import annotations
 
@@ -22,18 +20,11 @@ CatchUp = Literal["skip", "latest", "all"]
 Overlap = Literal["skip", "allow"]
 
 CATCH_UP_MAX = 100
-"""Most ticks that `catch_up="all"` enqueues at once, the latest ones.
-
-More than that is an incident, not a schedule.
-"""
+"""Most ticks that `catch_up="all"` enqueues at once, the latest: more is an incident."""
 COUNTED_MAX = 1_000
-"""Ticks that have come are counted up to this, which takes 30 ms.
-
-To count a year of minutes would block the loop for a quarter of a second.
-"""
+"""Ticks that have come are counted up to this, which takes 30 ms of the loop."""
 MISSED_S = 300.0
-"""From this age on a tick is missed for `catch_up="skip"`: longer than the gap between two
-drains."""
+"""Seconds after which `catch_up="skip"` misses a tick: longer than the gap between drains."""
 JITTER_S_MAX = 86_400.0
 NEXT_TIMES_MAX = 1_000
 """Most next ticks of a schedule that one call returns: each is computed, and they never end."""
@@ -42,8 +33,6 @@ MIDNIGHT = "0 0 * * *"
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What a pass reads of a schedule."""
-
     name: str
     cron: str
     timezone: str
@@ -54,7 +43,7 @@ class Due:
     since: datetime
     """Ticks up to this instant do not count."""
     unfit: str | None = None
-    """Why its job cannot be enqueued."""
+    """Why its job cannot be enqueued; None: it can."""
 
     @property
     def definition(self) -> tuple[str, ...]:
@@ -64,8 +53,6 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A run to enqueue."""
-
     at: datetime
     """The time of the tick: the job's `scheduled_for`."""
     run_at: datetime
@@ -73,8 +60,6 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do about a schedule now."""
-
     ticks: tuple[Tick, ...]
     next_run_at: datetime
     missed: int
@@ -84,11 +69,8 @@ class Plan:
 
 
 def plan(due: Due, now: datetime) -> Plan:
-    """Decide which ticks to enqueue at `now`, and which tick is next.
-
-    Raises:
-        UsageError: its job is unfit, which all workers find; or this worker cannot read it.
-    """
+    """Decide which ticks to enqueue at `now`, and which tick is next. Raises UsageError if its job
+    is unfit, as all workers find, or if this worker cannot read it."""
     if due.unfit is not None:
         raise UsageError(due.unfit)
     check_choice(due.catch_up, "catch_up", get_args(CatchUp))
@@ -109,8 +91,8 @@ def plan(due: Due, now: datetime) -> Plan:
 def _find_passed(cron: Cron, due: Due, now: datetime) -> tuple[list[datetime], int]:
     """Return the latest ticks that have come and are not handled, in order, and how many there are.
 
-    It returns one more than are caught up with. An announced tick counts, whatever a newer zone
-    file or a change by hand has made of it.
+    It returns one tick more than are caught up with. An announced tick counts, whatever a newer
+    zone file or a change by hand has made of it.
     """
     announced = [] if due.next_run_at is None else [due.next_run_at]
     after = due.next_run_at or due.since
@@ -130,10 +112,7 @@ def _is_missed(catch_up: str, at: datetime, now: datetime) -> bool:
 
 
 def _spread(name: str, at: datetime, jitter_s: float | None) -> timedelta:
-    """Return how long after its tick a run is due.
-
-    It is a hash of (name, tick): the same in every process and release of Python.
-    """
+    """Return how long after its tick a run is due: a hash of (name, tick), as in every process."""
     if not jitter_s:
         return timedelta(0)
     digest = sha256(f"{name}\0{at.timestamp():.6f}".encode()).digest()
@@ -169,7 +148,7 @@ class Schedule(Record, frozen=True, kw_only=True):
     group_key: str | None
     """The ordered group of its jobs; None: they have none."""
     cron: str | None
-    """None: it runs when a person triggers it."""
+    """None: it runs only when a person triggers it."""
     timezone: str
     """Name of the time zone in which `cron` counts, as in "Europe/Berlin"."""
     catch_up: str
@@ -177,15 +156,15 @@ class Schedule(Record, frozen=True, kw_only=True):
     overlap: str
     """Whether a scheduled time is left out while an earlier run is live: `skip` or `allow`."""
     jitter_s: float | None
-    """A job is due up to so many seconds after its scheduled time; None: none."""
+    """A job is due up to so many seconds after its scheduled time; None: at that time."""
     paused_at: datetime | None
     """Since when it is paused; None: it is not."""
     paused_by: str | None
-    """`rota` if its job cannot be enqueued as it is."""
+    """Who paused it: `rota` if its job cannot be enqueued as it is; None: it is not paused."""
     paused_why: str | None
     """Why it is paused; None: it is not, or no reason was given."""
     disabled_at: datetime | None
-    """Since when the newest release no longer declares it."""
+    """Since when the newest release no longer declares it; None: it does, or no code made it."""
     next_run_at: datetime | None
     """The next scheduled time; None: there is none, or the next pass has still to plan it."""
     since: datetime
@@ -195,9 +174,8 @@ class Schedule(Record, frozen=True, kw_only=True):
     last_job: int | None
     """Id of the job of its last run; None: there was none."""
     last_error: str | None
-    """Why the database did not take the job that is due, or a worker cannot read the schedule; or
-    why the runs do nothing: their type is not declared, or the last three died. None: none of
-    this."""
+    """Why the database did not take the due job, a worker cannot read the schedule, or the runs do
+    nothing: their type is not declared, or the last three died. None: nothing is wrong."""
     release: str | None
     """The release of the code that declared it last; None: no code did."""
     created_at: datetime
@@ -207,7 +185,7 @@ class Schedule(Record, frozen=True, kw_only=True):
     now: datetime
     """The database's clock at the time of the read."""
     hidden_fields: list[str] | None = None
-    """The fields of its payload that are not shown: its type's secret and personal ones."""
+    """The fields of its payload that are not shown: its type's secret and personal fields."""
 
     @property
     def shown_payload(self) -> str:
@@ -266,8 +244,8 @@ class Run(Record, frozen=True, kw_only=True):
     enqueued_at: datetime
     """When the job was inserted, an aware datetime."""
     status: str
-    """The job's. `cancelled` with the error type `Overlap`: skipped, because an earlier run was not
-    over. `gone`: its job was deleted from the table."""
+    """The job's status. `cancelled` with the error type `Overlap`: skipped, because an earlier run
+    was not over. `gone`: its job was deleted from the table."""
     attempts: int | None
     """How many attempts of the job count; None: no row of the job is kept."""
     started_at: datetime | None

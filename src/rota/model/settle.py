@@ -1,7 +1,5 @@
 """How an attempt is settled: from the job's facts, how its attempt ended, and its type's rules.
-
-Pure: no I/O, no clock. The store writes what is decided here.
-"""
+Pure: no I/O, no clock. The store writes what is decided here."""
 
 from __future__ import annotations
 
@@ -37,32 +35,28 @@ from rota.model.retry import Errors, RetryPolicy
 
 
 class Transition(msgspec.Struct, frozen=True):
-    """What the store writes for an attempt."""
-
     verb: str
     status: Status
     charged: bool = True
     loss: bool = False
-    """Whether the worker leaves a job that had begun: it counts among the job's losses."""
+    """Whether the worker leaves a job that had begun: it counts as a loss of the job."""
     delay_s: float | None = None
     """Seconds from the database's now until run_at; None keeps run_at."""
     failure: Failure | None = None
     result_json: str | None = None
     reason: str | None = None
     waits_for: str | None = None
-    """What the job was handed back for, or waits for, as in `job.waits_for`."""
+    """Why the job was handed back, or what it waits for, as in `job.waits_for`."""
     delays_limit: bool = False
-    """Whether no job of the limit that it waits for may start before then."""
+    """Whether no job of its limit may start before `delay_s` is over."""
     awaits: Awaits | None = None
-    """The jobs that it waits for; None: for none."""
+    """The jobs that it waits for; None: no jobs."""
     payload_mismatch: bool = False
     """The server decides between `queued` and `dead`: it knows which other releases are alive."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryRules:
-    """A job type's rules for its attempts."""
-
     max_attempts: int
     retry: RetryPolicy
     retry_on: Errors = ()
@@ -75,9 +69,7 @@ class RetryRules:
     @property
     def must_record_start(self) -> bool:
         """Whether starts of this type are recorded before they begin: its jobs may begin only once.
-
-        The SQL function `must_record_start` says the same, and adds jobs that were lost before.
-        """
+        The SQL function `must_record_start` says the same, and adds jobs that were lost before."""
         return self.dead_if_lost or self.max_attempts == 1
 
 
@@ -90,8 +82,8 @@ def settle(
     results: Collection[JobResult] = (),
     limit: str | None = None,
 ) -> Transition:
-    """Decide what becomes of a running job. `results`: what it was told of jobs that it waited for;
-    `limit`: the rate limit that let it start, as in `job.waits_for`.
+    """Decide the outcome of a running job. `results`: of the jobs that it waited for; `limit`: the
+    rate limit that let it start, as in `job.waits_for`.
 
     The same facts always give the same answer: the jitter is a hash of (id, claims).
     """
@@ -134,7 +126,7 @@ def _settle_outcome(
     results: Collection[JobResult],
     limit: str | None,
 ) -> Transition:
-    """What the handler itself says is to become of its job."""
+    """Settle a job by what its handler itself says."""
     said = _reason_of(outcome)
     match outcome:
         case Cancel():
@@ -175,8 +167,7 @@ def _settle_wait(
         "wait",
         Status.WAITING,
         charged=False,
-        # A sweep looks at the last one first: jobs mostly end in the order in which they were
-        # enqueued.
+        # A sweep looks at the last job first: jobs mostly end in the order of their enqueues.
         waits_for=f"job {wait.jobs[-1]}",
         awaits=Awaits(wait.jobs, on_failure=wait.on_failure),
     )
@@ -201,10 +192,8 @@ def _settle_expired(job: Job, late_s: float, rules: RetryRules) -> Transition:
 
 
 def _explain_delay(job: Job, late_s: float) -> str:
-    """Say what kept a claimed job from starting in time, as far as its worker knows.
-
-    The SQL function `expiry_reason` explains it for a job that no worker claimed.
-    """
+    """Say what kept a claimed job from starting in time, as far as its worker knows. For an
+    unclaimed job the SQL function `expiry_reason` says it."""
     if job.expires_at is None or job.started_at is None or job.started_at < job.expires_at:
         return (
             "it was claimed in time, but its worker's slots were busy "
@@ -219,13 +208,11 @@ def _explain_delay(job: Job, late_s: float) -> str:
 
 
 def _reason_of(outcome: Outcome) -> str | None:
-    """Return the handler's reason, as storable and safe as an error's message; None: it gave
-    none."""
+    """Return the handler's reason, as storable and safe as an error's message; None: none."""
     return message(outcome) if outcome.reason else None
 
 
 def judge(error: BaseException, rules: RetryRules) -> Failure:
-    """Return what to store of an error, with the verdict whether another attempt can help."""
     seen = classify(error, retry_on=rules.retry_on, fatal_on=rules.fatal_on)
     return Failure(
         error_type(error), message(error),
@@ -235,7 +222,7 @@ def judge(error: BaseException, rules: RetryRules) -> Failure:
 
 
 def judge_cause(outcome: Outcome, rules: RetryRules) -> Failure | None:
-    """Return what to store of the error from which an outcome was raised; None: of none."""
+    """Return what to store of the error from which an outcome was raised; None: there is none."""
     if outcome._judged_cause is not None:
         return outcome._judged_cause
     error = outcome.__cause__
@@ -251,11 +238,8 @@ def _settle_failure(job: Job, failure: Failure, rules: RetryRules) -> Transition
 def _settle_interrupted(
     job: Job, why: str, rules: RetryRules, *, must_record_start: bool
 ) -> Transition:
-    """Settle an interrupted attempt as the reaper settles a lost job.
-
-    The first time the job comes back uncharged, unless its start was recorded; then the loss
-    counts.
-    """
+    """Settle an interrupted attempt as the reaper settles a lost job: the first time the job comes
+    back uncharged, unless its start was recorded; then the loss counts."""
     if not must_record_start:
         return Transition("interrupt", Status.QUEUED, charged=False, loss=True)
     failure = Failure("Interrupted", why, Verdict.TRANSIENT, "interrupted")

@@ -66,13 +66,13 @@ TRANSITIONS: Mapping[tuple[Status | None, str], Status] = {
 }
 """Every way a job can move. Tests compare the CHECKs of the tables and the page with it.
 
-A verb of `Action` that a status does not have here is refused. A running job that is cancelled
-becomes `cancelled` when its attempt ends without success, or at a `retry`. An archived dead job
-allows only `run_again`.
+An action that a status does not have here is refused. A running job that is cancelled becomes
+`cancelled` when its attempt ends without success, or at a `retry`. An archived dead job allows only
+`run_again`.
 
-A `retry` of a dead job is a `requeue`. That, `archive` and `run_again` do not change the status:
-they archive the dead job or make a new job. Nor does `reschedule`, except that a waiting job joins
-the ready ones again.
+A `retry` of a dead job is a `requeue`. A `requeue`, `archive` and `run_again` do not change the
+status: they archive the dead job or make a new job. Nor does `reschedule`, except that a waiting
+job joins the ready jobs again.
 """
 
 

@@ -9,8 +9,7 @@ from typing import Any
 from rota.errors import UsageError
 
 Duration = timedelta | str
-"""A duration: a `timedelta`, or a string such as "250ms", "20s", "5m", "1h30m", "1.5h", "1d",
-"2w"."""
+"""A `timedelta`, or a string such as "250ms", "20s", "5m", "1h30m", "1.5h", "1d", "2w"."""
 
 LONGEST_S = 36525 * 86400.0
 """A hundred years. Now plus this is still an instant that PostgreSQL and Python can hold."""
@@ -48,7 +47,6 @@ def seconds(
 
 
 def is_duration(value: object) -> bool:
-    """Whether it is a text that `seconds` reads."""
     return isinstance(value, str) and value != "" and _FORM.fullmatch(value) is not None
 
 
@@ -83,11 +81,7 @@ def words(seconds: float) -> str:
 
 
 def age(seconds: float) -> str:
-    """Format how long ago an instant was, or in how long it comes: "3 s ago", "in 59 min", "now".
-
-    Args:
-        seconds: the time since then; negative: it is still to come.
-    """
+    """Format seconds since an instant: "3 s ago", "now"; or until it, if negative: "in 59 min"."""
     if abs(seconds) < 1:
         return "now"
     text = words(round(abs(seconds)))
@@ -128,12 +122,8 @@ def _show(value: object) -> str:
 
 
 def plural(count: int, one: str, many: str | None = None) -> str:
-    """Format a count with its noun: "1 job", "2 jobs", "1,000 jobs".
-
-    Args:
-        one: the singular, with what follows it if that differs too: "job is running".
-        many: the plural. Defaults to the singular with an s.
-    """
+    """Format a count with its noun: "1 job", "1,000 jobs". `one` is the singular, with what follows
+    if that differs too ("job is running"); `many` defaults to the singular with an s."""
     return f"{count:,} {one if count == 1 else many or f'{one}s'}"
 
 

@@ -16,28 +16,23 @@ _UNREADABLE = ("payload", "key")
 
 
 UNREAD = timedelta(hours=1)
-"""How long after its run_at a payload waits for another release: as in the SQL function
-`job_claim`."""
+"""How long after its run_at a payload waits for another release, as in `job_claim`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Another job that holds a place of the lane."""
-
     id: int
     status: str
     since: datetime | None
 
 
 class Awaited(msgspec.Struct, frozen=True):
-    """The jobs that a job waits for."""
-
     job: int | None
-    """One of them that has not ended; None: all have."""
+    """A job that has not ended; None: all have."""
     status: str | None
     total: int
     left: int
-    """How many have not ended."""
+    """How many jobs have not ended."""
     stuck: str | None
     """Why it can never go on by itself: `dead`, `circle` or `lane`; None: it can."""
 
@@ -47,24 +42,21 @@ STUCK = {
     "circle": "waits for it in turn: cancel one of them",
     "lane": "comes after it in its ordered group: cancel one of them",
 }
-"""Why a job that waits for another can never go on by itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class WaitFacts:
-    """What may hold a job back."""
-
     now: datetime
     holds: bool
-    """It holds a place of its lane."""
+    """Whether it holds a place of its lane."""
     held: int
     """How many places of its lane others hold."""
     holders: tuple[Holder, ...]
-    """The first of them."""
+    """The first holders."""
     next: int | None
     """The first due job of its lane that waits for a place."""
     most: int | None
-    """Of the cap that it waits for; None: there is none any more."""
+    """The concurrency limit that it waits for; None: there is none any more."""
     running: int | None
     paused: str | None
     """What is paused: everything, or its queue."""

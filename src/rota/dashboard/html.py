@@ -125,7 +125,6 @@ def find_tone(environment: str) -> str:
 
 
 TONES = 5
-"""Colours of the style sheet for other environments."""
 
 
 def show_badge(word: object) -> Markup:

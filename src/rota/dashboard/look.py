@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from rota.dashboard.request import Request, Response
 
 SAID_MAX = 300
-"""Most characters that a page says of an action."""
 
 
 class Forbidden(UsageError):
@@ -87,7 +86,6 @@ class Act:
         return self.go(path, said, **query)
 
     def go(self, path: str, said: str, **query: str) -> Response:
-        """Lead to a page, and say how the action ended."""
         return redirect(self.request, self.request.url(path, **query), said[:SAID_MAX])
 
 

@@ -58,7 +58,6 @@ def list_jobs(look: Look) -> Response:
 
 
 def list_dead(look: Look) -> Response:
-    """Dead jobs that wait for a person."""
     return _show_jobs(look, "Dead jobs", {"status": "dead"})
 
 
@@ -132,7 +131,6 @@ def list_errors(look: Look) -> Response:
 
 
 def list_queues(look: Look) -> Response:
-    """Queues, their pauses and their limits."""
     return look.show(
         "queues.html", "Queues",
         {
@@ -203,7 +201,6 @@ def list_limits(look: Look) -> Response:
 
 
 def list_alerts(look: Look) -> Response:
-    """Alerts and their rules."""
     rows = {
         "alerts": look.opened.alerts.list(),
         "rules": look.opened.read_table("alert_rules", columns=RULE_COLUMNS),
@@ -213,7 +210,6 @@ def list_alerts(look: Look) -> Response:
 
 
 def show_doctor(look: Look) -> Response:
-    """What doctor finds."""
     return look.show("doctor.html", "Doctor", {"checks": look.memory.find_checks()})
 
 

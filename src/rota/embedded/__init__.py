@@ -35,7 +35,6 @@ _POLL_S = 0.01
 SESSION_VARIABLE = "ROTA_SESSION"
 """The session of a process whose parent has set this: it was started in a session of its own."""
 _SESSIONS = "sessions"
-"""The file with the sessions that were told of the server."""
 _SESSIONS_MAX = 50
 """The number of an older session may come again; nobody has more terminals."""
 

@@ -39,7 +39,7 @@ class RunAs(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Account:
-    """A user and their group; None: the current ones."""
+    """A user and their group; None: the current user and group."""
 
     user: int | None = None
     group: int | None = None

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 TEXT_MAX = 512
 """Most characters of a cron expression; all the minutes of an hour take 170."""
 SHOWN_MAX = 80
-"""Most characters of an expression in an error."""
 YEARS_MAX = 50
 """An expression that names no time within so many years never fires. The rarest, 29 February on a
 given weekday, comes within 40."""

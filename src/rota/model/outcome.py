@@ -55,13 +55,13 @@ class Outcome(Exception):
 class Retry(Outcome):
     """Retry the job after the given time (at least 1 s), by default after the retry policy's delay.
 
-    The attempt counts as a failure; after max_attempts the job is dead. `raise Retry(…) from
-    error` keeps the error's class, status code and stack, and waits as long as its server asks.
+    The attempt counts as a failure; after max_attempts the job is dead. `raise Retry(…) from error`
+    keeps the error's class, status code and stack, and waits as long as its server asks.
 
     Args:
         reason: recorded with the attempt. Defaults to none.
         after: 0 … 100 years; less than 1 s means 1 s. Defaults to the delay that the error's server
-            asks for, otherwise to that of the policy.
+            asks for, otherwise to the policy's delay.
     """
 
     after_s: float | None

@@ -49,7 +49,6 @@ class Record(msgspec.Struct, frozen=True):
 
     @classmethod
     def _names(cls) -> list[tuple[str, str]]:
-        """Return each field that travels, with its name in JSON."""
         fields = [(field, cls.__json_names__.get(field, field)) for field in cls.__struct_fields__]
         return [(field, name.removesuffix(JSON)) for field, name in fields if name is not None]
 

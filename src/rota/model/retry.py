@@ -71,7 +71,7 @@ class RetryPolicy(ABC):
 
 
 def plan_in_words(plan_s: Sequence[float], max_attempts: int) -> str:
-    """Return a plan for people, from the seconds between attempts, of which the last repeats."""
+    """Return a plan for people, from the seconds between attempts; the last delay repeats."""
     if max_attempts <= 1:
         return "no retry, dead after the first failure"
     shown_s = plan_s[: max_attempts - 1]

@@ -57,7 +57,6 @@ def check_url(url: str, name: str) -> str:
 
 
 def host(url: str) -> str:
-    """Return the part of a URL that may be shown."""
     return urlsplit(url).hostname or "?"
 
 

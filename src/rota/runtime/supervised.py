@@ -24,7 +24,6 @@ STOP = "stop"
 STOP_NOW = "stop now"
 METRICS = "metrics"
 REPORT_S = 1.0
-"""Seconds between two reports of the worker's state."""
 OFFER_S = 1.0
 """Longest wait for a frozen parent that takes no message; then the message is dropped."""
 ORPHAN_S = 0.7

@@ -346,7 +346,7 @@ def _share(status: int) -> int:
 
 @contextmanager
 def _signal_socket() -> Iterator[socket.socket]:
-    """Receive signals as bytes of a socket, so that one `select` waits for everything."""
+    """Receive signals as bytes of a socket, so that a single `select` waits for everything."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)

@@ -69,7 +69,7 @@ JOB = tuple(name for name in Job.__struct_fields__ if name != "wait")
 """The fields of a Job that are columns of the view `jobs`, as the client reads it."""
 OF_THE_CLAIM = ("start_recorded", "suspected", "capped", "refusal", "start")
 CLAIMED = (*OF_THE_CLAIM, *JOB[: JOB.index("locked_by")])
-"""The columns of the type `claimed_job`: those of the claim, and the first fields of a Job."""
+"""The columns of the type `claimed_job`: columns of the claim, and the first fields of a Job."""
 
 _OPTIONS = [one for one in JOB_OPTIONS.values() if one.kind.sql_type]
 JOB_TYPE = (

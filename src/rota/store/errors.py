@@ -123,7 +123,6 @@ INVALID_PARAMETER = "22023"
 """What Rota's SQL functions raise for an invalid argument."""
 _CHECK_VIOLATION = "23514"
 _AWAY = ("08", "57P")
-"""A server that shuts down, starts, or cannot be reached."""
 _SESSION = (*_AWAY, "28", "3D")
 """A server that is away, or a login that is refused. Only an error that ends the session says so of
 our server: a user's trigger may ask another server, which is away."""

@@ -144,7 +144,7 @@ class Definition:
     """One file of functions/, api/, views/ or triggers/."""
 
     name: str
-    """The name that definition_texts uses: that of the file, and of a trigger `(trigger)` too."""
+    """The name that definition_texts uses: the file's name, and of a trigger `(trigger)` too."""
     text: str
 
     @property

@@ -81,8 +81,8 @@ class Probe:
         return min(took)
 
     def shares_sessions(self) -> bool:
-        """Return whether another connection meets this one's session, as a transaction pooler lends
-        a session to the next caller. Nothing is left behind in it."""
+        """Return whether another connection meets this probe's session, as a transaction pooler
+        lends a session to the next caller. Nothing is left behind in the session."""
         with self.database.open_connection("cli") as connection, translate_errors():
             other = PsycopgDriver(connection)
             for _ in range(TRIES):

@@ -48,7 +48,6 @@ class Alerter(Service):
         self._link = StoreLink(database, "alert", statement_timeout_s=STATEMENT_S)
         self._url = url
         self._taken: deque[AlertRule] = deque()
-        """Rules that no other worker evaluates meanwhile."""
         self._evaluate_at = 0.0
         """No evaluation before this time: the drain evaluated before its jobs."""
         self.passes = 0

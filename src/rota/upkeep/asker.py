@@ -27,8 +27,6 @@ LATE_S = 1.5
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Which sweepers have something to do."""
-
     at: float
     """When it is asked, in monotonic seconds."""
     sweepers: Sequence[Sweeper]
@@ -68,7 +66,7 @@ class Asker(Service):
 
     @property
     def is_well(self) -> bool:
-        """Whether no sweeper is due, and the reaper takes all: then others may rely on this one."""
+        """Whether no sweeper is due, and the reaper takes all: others may rely on this asker."""
         return self.reaper.is_steady and not any(one.is_due for one in self._sweepers)
 
     async def tick(self) -> float | None:

@@ -1,4 +1,4 @@
-"""Finds free places in lanes and limits, and closed breakers, of which no waiting job was told."""
+"""Finds free places in lanes and limits, and closed breakers, that no waiting job was told of."""
 
 from __future__ import annotations
 

@@ -51,9 +51,8 @@ def _replan_limits(after: Position) -> Operation[tuple[bool, Position]]:
 
 FIGURES = Sweep("figures", _roll_up_stats, 0)
 SWEEPS = (Sweep("batch folder", _fold_batches, 1.0), FIGURES)
-"""What a drain does before its jobs."""
 LIMITS = Sweep("limit planner", _replan_limits, 1.0)
-"""What only workers that stay do."""
+"""Sweeps that a drain does not do before its jobs."""
 
 
 class PlainSweeper(Sweeper):

@@ -35,7 +35,6 @@ class WaitSweeper(Sweeper):
         self.waiting = 0
         """How many jobs wait for others, as far as this worker knows; rather too many."""
         self.released = 0
-        """How many jobs it has let go."""
         self._after = ""
         """The name behind which the pass continues; '': from the first."""
         self._seen = 0

@@ -129,14 +129,10 @@ class Runs(Protocol):
 
 
 class Calls(Protocol):
-    """A call of a handler for several attempts."""
-
     task: asyncio.Task[None] | None
 
 
 class Shares(Protocol):
-    """Attempts that share a slot."""
-
     current: Any
     """The call that runs now, if any."""
     uncalled: set[Attempt]
@@ -144,8 +140,6 @@ class Shares(Protocol):
 
 
 class StopRequest(NamedTuple):
-    """A request to stop an attempt."""
-
     outcome: End
     """The attempt's outcome if its handler stops because of the request."""
     why: str
@@ -226,7 +220,6 @@ class Attempt(msgspec.Struct, eq=False):
 
     @property
     def begin_by(self) -> float:
-        """The latest time at which its handler may begin."""
         if self.start is None or self.start.late_s is None:
             return inf
         return self.claimed_at + self.start.in_s + self.start.late_s
@@ -252,7 +245,6 @@ class Attempt(msgspec.Struct, eq=False):
 
     @property
     def is_over(self) -> bool:
-        """Whether its outcome is known; the handler may run on."""
         return self.outcome is not None
 
     @property
@@ -483,7 +475,6 @@ class Attempt(msgspec.Struct, eq=False):
         return None
 
     def has_lease_to_begin(self, now: float) -> bool:
-        """Whether at least a quarter of the lease is left."""
         return now - self.renewed_at <= self.lease_s * LEASE_SHARE
 
     def hand_back_unstarted(self, what: str, error: Exception, now: float) -> End:

@@ -28,8 +28,6 @@ OPENED = ("opened", "reopened")
 
 @dataclass(frozen=True, slots=True)
 class EndedAttempt:
-    """What an attempt says of its endpoint."""
-
     attempt: Attempt
     rules: BreakerRules
     place: BreakerPlace
@@ -90,7 +88,7 @@ class EndpointReports:
             self._on_told(frozenset())
 
     async def tell(self, ended: Sequence[Attempt]) -> tuple[list[Attempt], Refused]:
-        """Tell what these attempts say. Return those that must wait for the database, and why."""
+        """Tell what these attempts say. Return attempts that wait for the database, and why."""
         news = [self._news[attempt] for attempt in ended if attempt in self._news]
         if not news:
             return [], ops.LOCKED
@@ -163,7 +161,6 @@ def _judge(attempt: Attempt) -> EndedAttempt | None:
 
 
 def _add_up(news: Sequence[EndedAttempt], now: float) -> list[ops.EndpointResult]:
-    """Return the failures of each breaker, and each trial."""
     failures: dict[BreakerPlace, ops.EndpointResult] = {}
     trials = []
     for one in news:

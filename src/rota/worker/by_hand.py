@@ -94,13 +94,12 @@ class Picker(Service):
         self._claimant = spec.make_claimant()
 
     def wake_for(self, queue: str) -> None:
-        """Do nothing: a job of this queue was committed, and none was picked."""
+        """Do nothing: a job of this queue was committed, not picked."""
 
     def offer_room(self) -> None:
         """Return no room: the next job of a lane was not picked."""
 
     async def tick(self) -> float | None:
-        """Claim the next job; end if there is none."""
         if self._executor.attempts:
             return None  # the finisher wakes the claimer when it has written the outcome
         id_ = await self._link.run(self._hand.pick())
@@ -130,7 +129,6 @@ class Picker(Service):
 
 
 def is_interrupt(end: End) -> bool:
-    """Whether a person ended the handler with Ctrl-C."""
     if isinstance(end, Errored):
         return isinstance(end.error, KeyboardInterrupt)
     return isinstance(end, Interrupted)

@@ -52,8 +52,6 @@ LOOK_BACK_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class SentClaim:
-    """A claim that is on its way."""
-
     request: ClaimRequest
     before: float
     """When it was sent, in monotonic seconds."""
@@ -68,7 +66,7 @@ class SentClaim:
     was_due: bool
     """Whether a job was known to be due."""
     polls: bool
-    """Whether it looks for jobs of which no wake-up tells."""
+    """Whether it looks for jobs that no wake-up tells of."""
     question: Question | None
     """The question of the maintenance that the claim asks."""
     answer: asyncio.Task[Claimed]
@@ -79,7 +77,7 @@ class Claimer(Service):
 
     name = "claimer"
     copy_guard: Service
-    """Checks whether a pause is that of a restored copy."""
+    """Checks whether a pause is a restored copy's."""
 
     def __init__(
         self,
@@ -98,8 +96,8 @@ class Claimer(Service):
         self.failure: DatabaseUnavailable | None = None
         """In a drain: the outage of the database that ended it."""
         self.workers = 1
-        """How many workers share a queue with this one, itself included: they have one budget for
-        looks. Written by the lease keeper."""
+        """How many workers share a queue with this worker, itself included: they have one budget
+        for looks. Written by the lease keeper."""
         self.paused: frozenset[str] = frozenset()
         """Its queues that were paused at the last claim that asked."""
         self._spec = spec
@@ -147,7 +145,6 @@ class Claimer(Service):
         """When the next job is due, in monotonic seconds; not known once that time is past."""
         self._claimed_at = 0.0
         self._notify_at = 0.0
-        """When it may ask for wake-ups again."""
         self._ends_at: float | None = None
         if config.drain_for_s is not None:
             self._ends_at = self.clock.monotonic() + config.drain_for_s
@@ -199,7 +196,7 @@ class Claimer(Service):
         self._leaving.update(self._frontiers.queues)
 
     def note_poll(self, poll: str) -> None:
-        """Rest after a look of another worker of this kind for jobs of which no wake-up tells."""
+        """Rest after a look of a worker of this kind for jobs that no wake-up tells of."""
         if poll.partition(" ")[0] != self._peer.partition(" ")[0] or poll == self._peer:
             return
         self.workers = max(self.workers, 2)  # the next heartbeat says how many
@@ -331,7 +328,7 @@ class Claimer(Service):
         fresh = self._expect(claimed, sent.before)
         told = self._count_unanswered(sent, len(fresh))
         if fresh and is_full and not behind and self._may_send(now):
-            # Only now: the next claim depends on what this one has brought.
+            # Only now: the next claim depends on what this claim has brought.
             self._sent = self._send(now)
             await asyncio.sleep(0)  # before Python 3.12 a task begins in the next turn
         if fresh:
@@ -360,7 +357,7 @@ class Claimer(Service):
         return min(pause_s, due_in_s, self._find_search_in_s(now))
 
     async def _note_paused(self, claimed: Claimed, searched: Collection[str]) -> None:
-        """Note which queues are paused. A new pause may be that of a restored copy."""
+        """Note which queues are paused. A new pause may be a restored copy's."""
         if claimed.paused - self.paused:
             await self.copy_guard.tick()
         self.paused = claimed.paused | (self.paused - set(searched))
@@ -532,7 +529,7 @@ class Claimer(Service):
         return told
 
     async def _call_others(self, sent: SentClaim, told: int, now: float) -> None:
-        """Wake others for jobs of which this worker knows and for which it has no room now."""
+        """Wake others for jobs that this worker knows and has no room for now."""
         is_due_soon = sent.probes and now < self._due_at < now + self._config.listening_poll_s
         if self.workers > 1 and (sent.polls or (self._sent is None and (told > 0 or is_due_soon))):
             most = None if sent.polls else max(1, told)

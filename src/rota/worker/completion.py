@@ -52,7 +52,6 @@ class Completer:
         context._completed_on = connection  # not before: a call that nobody awaits finishes nothing
 
     def open(self) -> AbstractContextManager[Any]:
-        """Open a connection with a transaction, for plain code."""
         return self._database.open_transaction()
 
     def aopen(self) -> AbstractAsyncContextManager[Any]:

@@ -27,7 +27,6 @@ class EffectKeeper:
         self._database = database
 
     def call(self, context: Context, call: EffectCall) -> EffectAnswer:
-        """Write an intent or its end, from a thread."""
         pauses = BackOff(*PAUSE_S)
         while True:
             try:
@@ -37,7 +36,6 @@ class EffectKeeper:
             time.sleep(pauses.next_s())
 
     async def acall(self, context: Context, call: EffectCall) -> EffectAnswer:
-        """Write an intent or its end, from the worker's loop."""
         pauses = BackOff(*PAUSE_S)
         while True:
             try:

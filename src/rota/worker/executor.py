@@ -73,7 +73,7 @@ class Executor(Service):
         """Make one.
 
         Args:
-            attempts: those of the worker, by job id.
+            attempts: the worker's attempts, by job id.
             make_context: makes what a handler sees of its attempt; called from any thread.
             fail: stops the worker.
         """
@@ -90,7 +90,6 @@ class Executor(Service):
         self._packer = Packer() if has_packs else None
         self._turns = Turns(Suspects(clock, spec.config.buffer_s))
         self._running: set[Attempt] = set()
-        """Attempts that have a slot."""
         self._left: list[Attempt] = []
         """Attempts that leave their slots at the end of this turn of the loop."""
         self._ended: list[Attempt] = []
@@ -113,7 +112,7 @@ class Executor(Service):
         return not self._running and not any(one.waiting or one.coming for one in self.groups)
 
     def adopt_queue(self, queue: str) -> None:
-        """Let the jobs of a queue without slots of its own use those of the first group."""
+        """Let the jobs of a queue without its own slots use the first group's."""
         self._group_of.setdefault(queue, self.groups[0])
 
     # What comes
@@ -159,7 +158,7 @@ class Executor(Service):
 
     def _let_in(self) -> None:
         """Take attempts whose turns have come, before others of their priority. An attempt that is
-        not let in counts as ended: its job comes again in batches as large as those of jobs that
+        not let in counts as ended: its job comes again in batches as large as batches of jobs that
         run."""
         now = self.clock.monotonic()
         able, ends = self._turns.take_due(now)
@@ -231,7 +230,7 @@ class Executor(Service):
             self._refill_soon()
 
     def _seat(self, group: SlotGroup, units: Sequence[Unit]) -> Sequence[Attempt]:
-        """Give slots to attempts; return those that may begin at once."""
+        """Give slots to attempts; return the attempts that may begin at once."""
         able = seated = self._end_stopped(self._unpack(units))
         waiting = [one for one in able if one.must_record_start or one.results is None]
         if waiting:

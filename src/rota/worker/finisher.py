@@ -69,7 +69,6 @@ TRY_FOR_S = 300.0
 """How long a worker, or a drain for any reason, tries to write an outcome that the database refuses
 because of the job's values. Then the reaper recovers the job."""
 LOCKED_FOR_S = 10.0
-"""Seconds after which a lock is reported."""
 TRY_AGAIN_S = (0.25, 10.0)
 """The first and the longest pause between two tries, in seconds."""
 
@@ -128,7 +127,7 @@ class Finisher(Service):
         self.counts: Counter[str] = Counter()
         """Outcomes by status; `rejected`: too late to be written. The lease keeper reads it."""
         self._unread: set[str] = set()
-        """Types of which this release could not read a payload."""
+        """Types with a payload that this release could not read."""
         self._link = link
         self._wait_sweeper = wait_sweeper
         self._on_end = on_end

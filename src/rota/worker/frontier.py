@@ -133,7 +133,6 @@ class Frontier:
         return behind
 
     def look_back(self, to: datetime) -> None:
-        """Go back to `to`, where jobs became claimable."""
         self.key = min(self.key, (to, 0))
 
     def look_back_for_ended(self, since: float, now: float) -> None:
@@ -174,8 +173,6 @@ class UnderWay:
 
 @dataclass(frozen=True, slots=True)
 class GroupRequest:
-    """What one claim asks for one group of slots."""
-
     group: SlotGroup
     queues: tuple[str, ...]
     """In search order, first for urgent jobs, then for ordinary ones."""
@@ -187,8 +184,6 @@ class GroupRequest:
 
 @dataclass(slots=True)
 class ClaimRequest:
-    """What one claim asks for."""
-
     groups: list[GroupRequest] = field(default_factory=list)
     depths_s: dict[tuple[str, int], float] = field(default_factory=dict)
     """How far behind its frontier each (queue, priority) is searched."""
@@ -238,8 +233,6 @@ def _sort_for(group: GroupRequest, by_queue: Found) -> GroupAnswer:
 
 @dataclass(frozen=True, slots=True)
 class GroupAnswer:
-    """What one claim found for one group of slots."""
-
     asked: GroupRequest
     urgent: Found
     ordinary: Found
@@ -253,7 +246,6 @@ class GroupAnswer:
 
     @property
     def may_leave_ordinary(self) -> bool:
-        """Whether more ordinary jobs may be due than it could take."""
         room = self.asked.jobs - self.urgent_count
         return self.ordinary_count >= min(self.asked.ordinary, room)
 

@@ -26,7 +26,6 @@ ANSWER_S = (1.0, 10.0)
 """The shortest and the longest limit of a renewal; in between a quarter of the shortest lease. It
 leaves time for another try on a new connection."""
 HEARTBEAT_S = 15.0
-"""Seconds between two heartbeats of a worker."""
 PROGRESS_S = 1.0
 """Seconds between two writes of progress, for all jobs together."""
 CANCELS_S = 0.25

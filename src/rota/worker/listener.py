@@ -20,7 +20,7 @@ WAKE_UPS_A_SECOND_MAX = 250
 
 
 class Wakes(Protocol):
-    """Claims jobs of which a producer has told: the claimer."""
+    """Claims jobs that a producer has told of: the claimer."""
 
     workers: int
 

@@ -53,7 +53,6 @@ class LoopWatch(Service):
         return CHECK_S
 
     def _note_turn(self) -> None:
-        """Note on the worker's loop that it turns."""
         blocked_s, self._pinged_at = self.blocked_s, None
         reported, self._reported = self._reported, None
         if reported is not None:
@@ -80,7 +79,7 @@ class LoopWatch(Service):
         if hasattr(task, "get_context"):  # since Python 3.12
             entered = find_entered(task.get_context())
             return next((one for one in begun if one.is_seen_by(entered)), None)
-        is_unnamed = task.get_name().startswith("Task-")  # those of the worker have names
+        is_unnamed = task.get_name().startswith("Task-")  # the worker's tasks have names
         return next(iter(running)) if len(set(running.values())) == 1 and is_unnamed else None
 
     def _describe(self) -> LoopBlocked:

@@ -36,7 +36,6 @@ class Pack:
         assert chunk is not None
         self.job = first.job
         self.attempts: list[Attempt] = []
-        """In the order of joining."""
         self.room = chunk.jobs_max
         """How many more attempts may join."""
         self.buffered_at = first.buffered_at
@@ -50,7 +49,6 @@ class Pack:
         self.handed: set[Attempt] = set()
         """Attempts that wait for others to be called with them."""
         self.calls: deque[Any] = deque()
-        """Calls that follow the running call."""
         self.current: Any = None
         self.uncalled: set[Attempt] = set()
         """Attempts in the slot that were called with others, failed, and wait for a new call."""
@@ -136,7 +134,7 @@ def count_slots(attempts: Sequence[Attempt]) -> float:
 
 
 def list_units(attempts: Sequence[Attempt]) -> list[Unit]:
-    """Return the units that have the slots of these attempts: attempts or packs."""
+    """Return the units in the slots of these attempts: attempts or packs."""
     return list(dict.fromkeys(map(find_unit, attempts)))
 
 
@@ -157,7 +155,6 @@ def _is_called_alone(attempt: Attempt) -> bool:
 
 
 def _count_places(job_type: Declaration, *, has_lane: bool) -> int:
-    """Return how many jobs of a type one slot can run at once."""
     if job_type.chunk is None:
         return 1
     if not has_lane:

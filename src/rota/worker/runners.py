@@ -70,7 +70,7 @@ class Runner(Protocol):
         """Interrupt a handler that was asked to stop, if that is possible."""
 
     def close(self) -> None:
-        """Release idle threads and processes. Running ones end by themselves, or are killed."""
+        """Release idle threads and processes. Busy ones end by themselves, or are killed."""
 
 
 class RunsInProcess(Protocol):
@@ -91,7 +91,7 @@ class Runners(dict["Declaration", Runner]):
         processes: RunsInProcess | None,
         threads: Threads | None = None,
     ) -> None:
-        """Without `processes` every handler runs in this one; `threads` are for plain handlers."""
+        """Without `processes` every handler runs here; `threads` are for plain handlers."""
         super().__init__()
         self._worker = worker
         self._executor = executor
@@ -151,8 +151,6 @@ class Reader:
 
 
 class LoopRunner:
-    """Async handlers, as tasks on the worker's loop."""
-
     stop_s = ASYNC_STOP_S
 
     def __init__(self, reader: Reader, arounds: Sequence[Around], clock: Clock) -> None:
@@ -160,8 +158,7 @@ class LoopRunner:
         self._arounds = arounds
         self._now = clock.monotonic
         self._loop = loop = asyncio.get_running_loop()
-        # Every handler starts from the worker's context variables, not from those of an ended
-        # handler.
+        # Every handler starts from the context variables of the worker, not of an ended handler.
         self._context = contextvars.copy_context()
         self._make_task: Callable[..., asyncio.Task[None]] | None = None
         """Makes a task; None: the application has set a task factory, which makes it."""

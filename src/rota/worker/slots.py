@@ -19,12 +19,10 @@ because no idle worker can take a job that lies in a buffer."""
 PREFETCH_BYTES = 16_000_000
 """The most bytes of payloads of prefetched jobs, about."""
 PREFETCH_MAX = 10_000
-"""Most jobs claimed ahead of free slots."""
 CLAIM_MAX = 1_000
 """Most jobs of one claim, or the slots if they are more. The next claim is sent when so many are
 missing: its answer comes before the buffer is empty."""
 ORDINARY_MAX = 0
-"""The highest priority of an ordinary job."""
 URGENT_S = 0.5
 """Seconds between two searches for urgent jobs alone, while ordinary jobs have all their slots."""
 URGENT_LEAST_S = 0.05
@@ -51,9 +49,7 @@ class SlotGroup:
         self.slots = slots
         self.ordinary_slots = slots - urgent_slots
         self.running = 0
-        """Jobs that have a slot."""
         self.waiting = 0
-        """Jobs in the buffer."""
         self.coming = 0
         """Claimed jobs on their way to the buffer, also jobs that are held or wait for breakers."""
         self.held: list[Any] = []
@@ -61,7 +57,6 @@ class SlotGroup:
         self.jobs_a_slot = 1.0
         """How many of the last claimed jobs one slot can run at once."""
         self.ended = 0
-        """Jobs that had a slot."""
         # The urgent jobs of each: nearly all jobs are ordinary, and counted once.
         self.urgent_running = self.urgent_waiting = self.urgent_coming = self.urgent_ended = 0
         self.target = slots
@@ -288,5 +283,4 @@ def _adjust(target: int, slots: int, ended_a_second: float, most: int) -> int:
 
 
 def _find_low(target: int) -> int:
-    """Return with how many jobs or fewer to claim again."""
     return max(target // 2, target - CLAIM_MAX)

@@ -116,7 +116,6 @@ class WorkerSpec:
         }
 
     def describe_queues(self) -> str:
-        """Return its queues and their slots, for a person."""
         slots = self._slots_of_queues()
         words = ", ".join(
             queue if own is None else f"{queue}={own}" for queue, own in slots.items()

@@ -1,6 +1,6 @@
 """Asks the database before attempts begin in their slots: it reads the results of the jobs that
-they waited for, and records the starts of jobs of which no start may go unseen: jobs with one
-attempt, jobs that were lost before, and jobs of types with `on_lost="dead"`."""
+they waited for, and records the starts of jobs that must not start unseen: jobs with one attempt,
+jobs that were lost before, and jobs of types with `on_lost="dead"`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from rota.store.link import StoreLink
 from rota.worker.attempt import Attempt
 
 STARTS_MAX = 1_000
-"""Most attempts that are asked for at once."""
 RESULTS_MAX = 20
 """Most attempts whose results one statement reads: each may have waited for a thousand jobs."""
 LOCKED_S = 0.1
@@ -47,7 +46,6 @@ class Starter(Service):
         """By attempt, when it is asked for next."""
 
     def take(self, attempts: Iterable[Attempt]) -> None:
-        """Let attempts wait in their slots."""
         self._waiting |= dict.fromkeys(attempts, 0.0)
         self.wake()
 

@@ -167,7 +167,7 @@ def _find_watch_at(attempt: Attempt, now: float) -> float:
 
 
 def _find_outcome(attempt: Attempt) -> End:
-    """Return the outcome when the worker ends before the handler: that of its stop, if any."""
+    """Return the outcome when the worker ends before the handler: its stop's outcome, if any."""
     if attempt.began_at is None:
         return NOT_BEGUN
     stop = attempt.stop_outcome

@@ -55,7 +55,6 @@ class Turns:
         return able, ends
 
     def find_due_at(self) -> float:
-        """Return when the next attempt is to be looked at."""
         while self._order and self.waiting.get(self._order[0][2]) != self._order[0][0]:
             heappop(self._order)
         return self._order[0][0] if self._order else inf

@@ -87,9 +87,7 @@ class Worker:
         """All unwritten attempts, by job id. On the worker's loop the executor adds and the
         finisher removes; the lease keeper's threads read a copy."""
         self.parts: Parts
-        """Set once, before the first claim."""
         self._state: Any = None
-        """What the App's lifespan yielded."""
         self.services: list[Service] = []
         """The services of the worker's loop, in the order in which they start and end."""
         self._tasks: list[asyncio.Task[None]] = []
@@ -211,7 +209,6 @@ class Worker:
         return self._clock.monotonic() - attempt.began_at
 
     def _build(self, upkeep: StoreLink, upkeep_set: UpkeepSet, thread: LoopThread) -> Parts:
-        """Make the parts, each after the parts that it knows."""
         spec, database, hand = self._spec, self._database, self._hand
         bus, clock = self._bus, self._clock
         finish = StoreLink(

@@ -29,7 +29,6 @@ from rota.store.probe import Probe, QueryFailed, QueryForbidden, open_any_probe
 ROTAS = "rota "
 """The prefix of the application_name of Rota's own connections."""
 LISTED = 10
-"""Most items that a finding lists."""
 IDS = 10_000
 """Most keys of finished jobs, and runs of schedules, that are read for their jobs' ids."""
 HEADS = 1_000

@@ -76,7 +76,7 @@ class Finding:
 
 
 def attribute(found: Mapping[str, Finding]) -> dict[str, Finding]:
-    """Return the findings so that one cause is one finding, at least as severe as what follows."""
+    """Return the findings so that one cause is one finding, at least as severe as its followers."""
     shown = {
         finding.cause: name
         for name, finding in found.items()
@@ -156,7 +156,7 @@ class Thresholds:
     workers: int = 12
     single_s: float = 60.0
     lane_jobs: int = 1_000
-    """Due jobs of a lane that wait behind the one that runs; not more than the check counts."""
+    """Due jobs of a lane that wait behind its running job; not more than the check counts."""
     lane_s: float = 60.0
     limit_rate: float = 4_000.0
     """Starts a second of one rate limit."""

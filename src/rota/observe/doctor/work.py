@@ -188,7 +188,7 @@ def oldest(facts: Facts, thresholds: Thresholds) -> Finding:
         return ok(text)
     because: tuple[Cause, ...] = (Cause.COPY, Cause.NO_WORKER, Cause.KEYS)
     if (claimable_s := facts["claimable_s"] or 0.0) >= thresholds.due_s[0]:
-        # What other jobs wait for explains nothing of these.
+        # The wait for other jobs explains nothing here.
         waiting_s = claimable_s
         text = f"the oldest due job that a worker could run has been waiting for {words(waiting_s)}"
     else:

@@ -33,8 +33,6 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class ActionRequest:
-    """An action of a person on jobs, and its reason."""
-
     action: Action
     by: str
     why: str | None = None
@@ -164,7 +162,7 @@ class Which:
 
 
 def choose(which: Which) -> Operation[list[int]]:
-    """Find the ids of jobs to act on, ascending; of dead jobs those that nobody has resolved."""
+    """Find the ids of jobs to act on, ascending; dead jobs only if nobody has resolved them."""
     params: dict[str, Any] = {
         name: getattr(which, name) for name in which.__slots__ if name != "statuses"
     }

@@ -132,7 +132,7 @@ class Claimed:
 
     @property
     def seen(self) -> list[Job | RefusedClaim | HeldUp]:
-        """The jobs that the statement reached, in their order; of held-up jobs the last ones."""
+        """The jobs that the statement reached, in their order; the last of held-up jobs."""
         if self.refused or self.held_up:
             return sorted([*self.jobs, *self.refused, *self.held_up], key=_start_order)
         return list(self.jobs)

@@ -75,7 +75,6 @@ class NewRow(msgspec.Struct, frozen=True, gc=False):
 
 
 _CHANGES = ("replace", "postpone")
-"""What an enqueue may do to the job that holds its key."""
 
 
 def insert(row: NewRow) -> Operation[Enqueued]:
@@ -128,7 +127,7 @@ def _insert_all(rows: Sequence[NewRow], batch: int | None) -> Operation[list[Enq
         ids: list[int] | None = None
         chunks = list(_split(rows, pending))
         if len(chunks) > 1 and any(rows[at].idempotency_key is not None for at in pending):
-            # Keys are taken in another order than that of the input.
+            # Keys are taken in another order than the input's.
             [[ids]] = yield Query("ids_reserve", {"count": len(rows)})
             chunks = list(_split(rows, sorted(pending, key=lambda at: _lock_order(rows[at], at))))
         for at, id_ in (yield from _insert(rows, chunks, ids, batch)):
@@ -195,7 +194,7 @@ def _meet_holders(
     chunks = list(_split(asked, range(len(asked))))
     changing = [row for row in asked if row.common.on_duplicate in _CHANGES]
     if len(chunks) > 1 and changing:
-        # All at once, because the order of the chunks is not that of the ids.
+        # All at once, because chunks and ids have different orders.
         keys = [row.idempotency_key for row in changing]
         job_types = [row.common.job_type for row in changing]
         yield Query("holders_lock", {"job_types": job_types, "keys": keys})
@@ -267,5 +266,4 @@ def read_on_duplicate(job_type: str) -> Operation[str | None]:
 
 
 def payload_bytes_max() -> Operation[int]:
-    """Read the payload limit of this schema, in bytes."""
     return (yield Query("payload_bytes_max"))[0][0]  # type: ignore[no-any-return]

@@ -24,8 +24,8 @@ def insert_batch(
 ) -> Operation[tuple[int | None, list[Enqueued]]]:
     """Insert jobs as the members of a new batch; return its id, and the results in the order of the
     input. Run it in one transaction. A job that joins another job by its key is no member. If all
-    jobs join, there is no new batch, and the id is that of the joined members' batch; None: of
-    none, or of several.
+    jobs join, there is no new batch, and the id is the joined members' batch; None: they have no
+    common batch.
 
     Raises UsageError if there is no such parent, or it has ended.
     """
@@ -76,7 +76,6 @@ def find_members(batch: int, after: int, limit: int) -> Operation[list[int]]:
 
 
 def find_inner_batches(batch: int) -> Operation[list[int]]:
-    """Return the ids of a batch and of all batches in it."""
     return [row[0] for row in (yield Query("batch_tree", {"batch": batch}))]
 
 

@@ -114,7 +114,7 @@ def finish_plain(
 def finish_and_pass(
     claims: Sequence[tuple[int, int, float]], who: Claimant, branches: Branches
 ) -> Operation[tuple[set[int], Claimed] | None]:
-    """Do what `finish_plain` does with jobs of which some have a lane, and claim the next jobs of
+    """Do what `finish_plain` does with jobs, some of them with a lane, and claim the next jobs of
     these lanes unless another job that these branches find comes first. None: also if the partition
     of the day is missing."""
     asked = {

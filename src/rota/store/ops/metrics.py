@@ -11,7 +11,6 @@ NAMES_MAX = 100
 
 
 def read_metrics() -> Operation[list[Metric]]:
-    """Read the gauges, in the order of GAUGES."""
     rows = yield Query("metrics_read", {"names": NAMES_MAX, "counted": COUNT_MAX})
     found: dict[str, list[Metric]] = {name: [] for name in GAUGES}
     for name, about, value in rows:

@@ -55,7 +55,6 @@ def pause_all(until: Until, why: str | None, by: str) -> Operation[Pause]:
 
 
 def resume_queue(queue: str, why: str | None, by: str) -> Operation[bool]:
-    """Resume a queue; return whether it was paused."""
     rows = yield Query("queue_resume", {"queue": queue, "why": why, "by": by})
     return rows[0][0]  # type: ignore[no-any-return]
 

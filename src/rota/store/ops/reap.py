@@ -12,7 +12,7 @@ from rota.store.ops.portion import take_portion
 
 @dataclass(frozen=True, slots=True)
 class Reaped:
-    """A job whose worker let its lease expire; `claim` and `worker` are those that lost it."""
+    """A job whose worker let its lease expire; `claim` and `worker` lost it."""
 
     job: int
     job_type: str

@@ -34,7 +34,6 @@ class HandlerChild(ChildProcess):
         self.is_up = False
         """Whether its interpreter is up: from then on only the application can fail."""
         self.is_ready = False
-        """Whether it has imported its handler."""
         self.jobs = 0
         self.send(setup)
 

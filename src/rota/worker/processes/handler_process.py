@@ -173,7 +173,6 @@ class HandlerProcess:
         """Cancels an async handler. Set by the main thread while its loop runs."""
 
     def serve(self) -> None:
-        """Run jobs until killed."""
         try:
             for target in (self._receive, self._send_progress):
                 threading.Thread(target=target, name="rota-handlers", daemon=True).start()

@@ -20,9 +20,7 @@ START_S = 60.0
 PROCESS_STOP_S = 0.4
 """Seconds that a handler has to stop before its process group is killed."""
 CHECK_S = 0.1
-"""Seconds between checks whether the attempt should stop."""
 MEMORY_CHECK_S = 0.5
-"""Seconds between checks of the memory of a process."""
 
 
 class RunsHandlers(Protocol):
@@ -82,8 +80,7 @@ class ProcessAttempt:
         Raises:
             ProcessNotStartedError: the machine cannot start the process.
             ProcessDied: the process ended before the handler did.
-            MemoryExceeded: the process must be killed.
-            HandlerNotStoppedError: likewise.
+            MemoryExceeded, HandlerNotStoppedError: the process must be killed.
         """
         failure = self._wait_until_ready()
         if failure is not None:

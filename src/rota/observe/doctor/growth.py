@@ -32,7 +32,6 @@ def contention(facts: Facts, thresholds: Thresholds) -> Finding:
 
 
 def order(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge whether a queue with one slot, and so in strict order, falls behind."""
     late = [one for one in facts["single"] if one["waiting_s"] >= thresholds.single_s]
     if late:
         text = ", ".join(f"{one['queue']!r} (due for {words(one['waiting_s'])})" for one in late)
@@ -49,7 +48,6 @@ def order(facts: Facts, thresholds: Thresholds) -> Finding:
 
 
 def busy_lanes(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge whether a lane gets more jobs than it can do one after the other."""
     late = [
         one
         for one in facts["lanes"]
@@ -74,7 +72,6 @@ def busy_lanes(facts: Facts, thresholds: Thresholds) -> Finding:
 
 
 def fast_limits(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge whether a rate limit allows more starts than its row can count."""
     fast = [one for one in facts["limits"] if one["rate"] > thresholds.limit_rate]
     if fast:
         text = ", ".join(f"{one['name']} ({one['rate']:,.0f} a second)" for one in fast[:NAMES])
@@ -89,7 +86,6 @@ def fast_limits(facts: Facts, thresholds: Thresholds) -> Finding:
 
 
 def fan_out(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge whether jobs come faster than they end, or batches end faster than they are counted."""
     text = f"about {plural(facts['live'] or 0, 'live job')} in {size(facts['bytes'])}"
     if facts["uncounted"] >= thresholds.uncounted:
         return warn(

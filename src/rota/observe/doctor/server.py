@@ -14,7 +14,6 @@ MONITOR = "grant pg_monitor to this role to see more"
 
 
 def connection(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge version, encoding, a read-only server, timeouts of the role and the round trip."""
     version, trip_s = facts["version"], facts["round_trip_s"]
     if version < POSTGRESQL_MIN:
         return bad(f"PostgreSQL {version // 10_000} is too old", "move to PostgreSQL 14 or newer")
@@ -50,7 +49,6 @@ def connection(facts: Facts, thresholds: Thresholds) -> Finding:
 
 
 def pooler(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge whether LISTEN and session settings can work."""
     use = "use App(notify=False) behind it, and run `rota migrate` without it"
     if facts["refusal"]:
         return bad(facts["refusal"], use, cause=Cause.POOLER)
@@ -72,7 +70,6 @@ def pooler(facts: Facts, thresholds: Thresholds) -> Finding:
 
 
 def listen(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge whether a NOTIFY arrives."""
     if facts["notify"] is False:
         return skip("the App has notify=False: workers poll")
     if facts["is_standby"]:
@@ -88,7 +85,6 @@ def listen(facts: Facts, thresholds: Thresholds) -> Finding:
 
 
 def privileges(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge the rights of this role and of the connected workers."""
     role, owner = facts["role"], facts["owner"]
     if facts["strangers"]:
         return bad(
@@ -281,7 +277,6 @@ def _days(days: list[int]) -> str:
 
 
 def ids(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge whether a new job or action can get the id of an old one."""
     if not facts["behind"]:
         return ok("new ids are above all old ones")
     behind = ", ".join(

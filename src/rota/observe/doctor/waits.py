@@ -40,7 +40,6 @@ def caps(facts: Facts, thresholds: Thresholds) -> Finding:
 
 
 def rate_limits(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge whether a rate limit is missing, or its backlog reaches far ahead."""
     missing = [one for one in facts["limits"] if one["missing"]]
     if missing:
         text = _list([f"{one['name']}: {_count(one)}" for one in missing])
@@ -60,7 +59,6 @@ def rate_limits(facts: Facts, thresholds: Thresholds) -> Finding:
 
 
 def payloads(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge whether jobs wait for a release that can read their payloads."""
     unread = facts["unread"]
     if not unread:
         return ok("no job waits for a release that can read its payload")
@@ -83,7 +81,6 @@ def payloads(facts: Facts, thresholds: Thresholds) -> Finding:
 
 
 def secrets(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge whether jobs are sealed under keys that no worker has, or under other keys."""
     keyless = facts["keyless"]
     if not keyless:
         return ok(
@@ -127,7 +124,6 @@ def breakers(facts: Facts, thresholds: Thresholds) -> Finding:
 
 
 def wait_for_jobs(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge whether a job waits for others and can never go on by itself."""
     stuck = facts["stuck"]
     if stuck:
         text = _list(

@@ -27,7 +27,6 @@ def queues(facts: Facts, thresholds: Thresholds) -> Finding:
 
 
 def urgent(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge whether urgent jobs have a slot while ordinary jobs run."""
     queues = facts["queues"]
     if not queues:
         return ok("no job of high priority (above 0) has to wait for the only slot of its workers")
@@ -43,7 +42,6 @@ def urgent(facts: Facts, thresholds: Thresholds) -> Finding:
 
 
 def types(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge whether a worker knows each type, and suggest the nearest name."""
     strange = facts["strange"]
     if not strange:
         return ok(
@@ -126,7 +124,6 @@ def workers(facts: Facts, thresholds: Thresholds) -> Finding:
 
 
 def refusals(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge whether the database refuses what live workers must do."""
     long = [one for one in facts["refused"] if one["refused_s"] >= thresholds.refused_s]
     if not long:
         return ok("the database refuses nothing that a live worker does")
@@ -201,7 +198,6 @@ def oldest(facts: Facts, thresholds: Thresholds) -> Finding:
 
 
 def pauses(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge whether a pause was forgotten."""
     everything = facts["installation"]
     if everything and everything["copied"]:
         return bad(
@@ -272,7 +268,6 @@ def schedules(facts: Facts, thresholds: Thresholds) -> Finding:
 
 
 def keys(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge whether live jobs with keys were deleted by hand."""
     count, example = facts["orphans"], facts["example"]
     if not count:
         return ok(f"none of the {KEYS_READ:,} oldest idempotency keys is that of a deleted job")
@@ -286,7 +281,6 @@ def keys(facts: Facts, thresholds: Thresholds) -> Finding:
 
 
 def effects(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge whether effects that may have happened wait for a person."""
     count, oldest = facts["uncertain"], facts["oldest"]
     at_least = "≥ " if count >= COUNT_MAX else ""
     if not count:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import shutil
@@ -370,10 +371,12 @@ def compute_on_clusters(reader: Reader) -> None:
         reader.ports["8786"] = scheduler.rpartition(":")[2]
         reader.follow_to("## Ray")
     assert reader.app.get(1).result == sum(n * n for n in range(40_000))
+    records = logging.getLogRecordFactory()
     with run_ray(str(reader.place)) as reader.ports["6379"]:
         reader.environment |= LOOPBACK
         reader.follow_rest()
     job = reader.app.get(2)
+    logging.setLogRecordFactory(records)  # Ray has set its own where it was imported
     assert job.result == sum(n * n for n in range(40_500))
     assert job.progress is not None and job.progress.done == 41
 

@@ -217,14 +217,7 @@ def manage_schedules(reader: Reader) -> None:
     assert sorted(left) == ["cleanup", "nightly-mail", "report-eu"]
 
 
-@follows("masks.md")
-def look_behind_the_mask(reader: Reader) -> None:
-    reader.ask("insert into rota.job (job_type) values ('mail')")
-    reader.follow_rest()
-    assert reader.ask("select verb, why from rota.action") == [("reveal", "she asked for her data")]
-
-
-@follows("partitions.md")
+@follows("retention.md")
 def archive(reader: Reader) -> None:
     reader.left = reader.left.replace("TO my_worker", "TO current_user")
     reader.follow_rest()
@@ -401,6 +394,8 @@ def keep_secrets(reader: Reader) -> None:
     reader.languages["sql"] = refuse
     reader.set(VARIABLE, f"{new},{old}")
     reader.follow_rest()
+    reveals = "select why from rota.action where verb = 'reveal'"
+    assert reader.ask(reveals) == [("she asked for her data",)]
     assert "tok-8f2e71" not in reader.type("rota job 1")
     assert "tok-8f2e71" in reader.type("rota job 1 --reveal --why 'she asked'")
 

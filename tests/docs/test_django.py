@@ -13,7 +13,7 @@ from tests.docs.reader import Reader, read_page
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
 
-PAGES = ["django.md", "django-migrations.md", "django-admin.md", "django-tasks.md"]
+PAGES = ["django.md", "django-tasks.md"]
 READS = """
 from django.test import TransactionTestCase
 from rota.integrations.django import app

@@ -17,7 +17,7 @@ from tests.support.server import PostgresServer
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 ELSEWHERE = {
     # Several pages are of one application.
-    "docs/test_django.py": "django django-migrations django-admin django-tasks",
+    "docs/test_django.py": "django django-tasks",
     "docs/test_tutorial.py": "2-when-it-fails 3-with-your-data 4-test-it 5-every-night "
     "6-progress-and-cancel 7-harmless-twice 8-deploy 9-three-in-the-morning",
     # They need another library, or several servers.

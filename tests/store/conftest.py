@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -85,6 +86,19 @@ def app(request: pytest.FixtureRequest) -> Iterator[rota.App]:
         app = rota.App(request.getfixturevalue("database"), release="test")
     yield app
     app.close()
+
+
+@pytest.fixture
+def role(admin: psycopg.Connection[TupleRow], database: str) -> Iterator[str]:
+    """Yield the name of a role that may log in and use the schema of `database`, and nothing else;
+    what it gets there goes with it.
+    """
+    name = f"role_{uuid4().hex[:12]}"
+    admin.execute(f"create role {name} login".encode())
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(f"grant usage on schema rota to {name}".encode())
+        yield name
+        connection.execute(f"drop owned by {name} cascade; drop role {name}".encode())
 
 
 @pytest.fixture

@@ -18,16 +18,24 @@ Connection = psycopg.Connection[TupleRow]
 
 
 def at(text: str) -> datetime:
-    """An instant in UTC."""
     return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
-def set_clock(connection: Connection, text: str, schema: str = "rota") -> None:
-    """Let the database's clock stand at an instant in UTC."""
+def set_clock(connection: Connection, when: str | datetime, schema: str = "rota") -> None:
+    """Let the database's clock stand at an instant; a text is in UTC."""
+    instant = f"{when}+00" if isinstance(when, str) else when.isoformat()
+    _replace_clock(connection, f"'{instant}'::timestamptz", schema)
+
+
+def move_clock(connection: Connection, by: str) -> None:
+    """Let the database's clock go ahead of the server's by an interval."""
+    _replace_clock(connection, f"pg_catalog.statement_timestamp() + interval '{by}'")
+
+
+def _replace_clock(connection: Connection, says: str, schema: str = "rota") -> None:
     connection.execute(
         f"create or replace function {schema}.clock() returns timestamptz language sql stable "
-        "parallel safe"
-        f" as $$ select '{text}+00'::timestamptz $$".encode()
+        f"parallel safe as $$ select {says} $$".encode()
     )
 
 
@@ -53,7 +61,6 @@ def ticks(connection: Connection, name: str = "s") -> list[tuple[str, Any]]:
 
 
 def fact(connection: Connection, column: str, name: str = "s") -> Any:
-    """A column of a schedule."""
     row = connection.execute(
         f"select {column} from rota.schedule where name = %s".encode(), [name]
     ).fetchone()
@@ -83,5 +90,4 @@ class Passes:
         return await self.scheduler.tick()
 
     def of(self, kind: type[Event]) -> list[Any]:
-        """The events of a class."""
         return [event for event in self.events if isinstance(event, kind)]

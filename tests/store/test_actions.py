@@ -22,7 +22,6 @@ from rota.model.job import Action, Status
 from rota.model.states import TRANSITIONS, takes
 from rota.store import ops
 from rota.store.statements import Statements
-from tests.store.test_cancel import after_it_waited, one
 from tests.store.work import (
     BEGINNING,
     CANCEL,
@@ -32,8 +31,10 @@ from tests.store.work import (
     SUCCEED,
     Hand,
     act,
+    after_it_waited,
     expire,
     insert,
+    one,
 )
 from tests.support.rules import rule
 
@@ -45,12 +46,10 @@ ROW = "select to_jsonb(j) from rota.jobs j where id = "
 def done(
     connection: Connection, action: Action, *ids: int, why: str | None = "because"
 ) -> list[tuple[str, str | None]]:
-    """Do it; answer and status of each."""
     return [(one.answer, one.status) for one in Hand(connection).run(act(action, *ids, why=why))]
 
 
 def requeued(connection: Connection, job: int) -> int:
-    """Requeue a job; the new id."""
     [answer] = Hand(connection).run(act(Action.REQUEUE, job))
     assert answer.answer == "done" and answer.new_id is not None
     return answer.new_id
@@ -75,7 +74,6 @@ def stand(connection: Connection, status: Status) -> int:
 
 
 def dead(connection: Connection, **columns: Any) -> int:
-    """Make a dead job."""
     [job] = insert(connection, **columns)
     hand = Hand(connection, types=[str(columns.get("job_type", "t"))])
     hand.settle(*((claimed, GIVE_UP) for claimed in hand.claim().jobs if claimed.id == job))
@@ -156,10 +154,6 @@ def test_what_an_action_makes_of_a_job_is_what_the_table_says(
         shared.execute("delete from rota.job")
     with pytest.raises(rota.JobNotFound):
         doing(10**15, why="because")
-
-
-def test_each_action_is_a_verb_of_the_transitions() -> None:
-    assert {verb for _, verb in TRANSITIONS} >= {action.value for action in Action}
 
 
 @rule("M87")
@@ -611,28 +605,6 @@ def test_a_job_run_again_is_a_run_of_its_own(
 
 
 # Many
-
-
-@rule("M44")
-def test_many_are_done_in_batches_and_a_row_that_the_database_refuses_keeps_no_other(
-    app: rota.App, connection: Connection
-) -> None:
-    ids = insert(connection, 1_100, status="dead", failed_at="now", error_type="OSError")
-    connection.execute(
-        "create function refuse() returns trigger language plpgsql as $$ begin raise exception "
-        "'not this one'; end $$;"
-        "create trigger refuse before delete on rota.job for each row "
-        f"when (old.id = {ids[700]}) execute function refuse()".encode()
-    )
-    done = app.jobs.retry_many(error_type="OSError", by="ann")
-    assert done.done == [id_ for id_ in ids if id_ != ids[700]]
-    assert sorted(done.new_ids) == done.done and len(set(done.new_ids.values())) == 1_099
-    assert list(done.refused) == [ids[700]] and "not this one" in done.refused[ids[700]]
-    assert connection.execute(
-        "select status, count(*) from rota.job group by status order by status"
-    ).fetchall() == [("dead", 1), ("queued", 1_099)]
-    again = app.jobs.retry_many(ids=ids[:2])
-    assert again.done == [] and str(done.new_ids[ids[0]]) in again.refused[ids[0]]
 
 
 @rule("M44", "M87")

@@ -13,8 +13,14 @@ import rota
 from rota.model.job import Action, Status
 from rota.store import ops
 from tests.store.test_actions import dead, requeued
-from tests.store.test_cancel import after_it_waited, one
-from tests.store.work import SUCCEED, Hand, act, insert
+from tests.store.work import (
+    SUCCEED,
+    Hand,
+    act,
+    after_it_waited,
+    insert,
+    one,
+)
 from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]

@@ -4,9 +4,6 @@ what handlers say of how far they have come."""
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
 
 import psycopg
 import pytest
@@ -26,42 +23,23 @@ from tests.store.work import (
     SUCCEED,
     Hand,
     act,
+    after_it_waited,
     drop_days,
     expire,
     insert,
-    waits,
+    one,
 )
 from tests.support.rules import rule
-from tests.support.wait import eventually
 
 Connection = psycopg.Connection[TupleRow]
-T = TypeVar("T")
 
 
 def cancel(
     connection: Connection, *ids: int, why: str | None = "not wanted any more"
 ) -> list[tuple[str, str | None]]:
-    """Cancel jobs; answer and status of each."""
     return [
         (one.answer, one.status) for one in Hand(connection).run(act(Action.CANCEL, *ids, why=why))
     ]
-
-
-def one(connection: Connection, query: str) -> TupleRow:
-    """The one row of a query."""
-    [row] = connection.execute(query.encode()).fetchall()
-    return row
-
-
-def after_it_waited(
-    connection: Connection, own: Connection, doing: Callable[[], T], ending: Callable[[], object]
-) -> T:
-    """Act on `own`, which waits for a lock; release the lock; return the result."""
-    with ThreadPoolExecutor(1) as pool:
-        done: Future[T] = pool.submit(doing)
-        eventually(waits(connection, own), what="it waits for the other's lock")
-        ending()
-        return done.result(30)
 
 
 @rule("M51", "M87")

@@ -11,6 +11,7 @@ import pytest
 from psycopg.rows import TupleRow
 
 from rota.store import ops
+from tests.store.planned import move_clock
 from tests.store.work import BEGINNING, GIVE_UP, Hand, insert
 from tests.support.rules import rule
 
@@ -179,10 +180,7 @@ def test_a_job_expires_wherever_it_waits_also_when_its_run_at_lies_later(
 
 @rule("M22", "M36")
 def test_a_job_expires_by_the_database_s_clock_alone(shared: Connection) -> None:
-    shared.execute(
-        "create or replace function rota.clock() returns timestamptz language sql stable parallel "
-        "safe as $$ select pg_catalog.statement_timestamp() + interval '3 hours' $$"
-    )
+    move_clock(shared, "3 hours")
     there = datetime.now(UTC) + timedelta(hours=3)
     insert(shared, expires_at=there + timedelta(minutes=1))
     assert _expire(shared) == []
@@ -270,10 +268,6 @@ def test_two_that_expire_at_once_do_not_wait_for_each_other_nor_for_a_claim(
 
 @rule("M36")
 def test_a_pass_that_finds_no_partition_of_the_day_makes_it(connection: Connection) -> None:
-    connection.execute(
-        "create or replace function rota.clock() returns timestamptz language sql stable parallel "
-        "safe"
-        " as $$ select pg_catalog.statement_timestamp() + interval '40 days' $$"
-    )
+    move_clock(connection, "40 days")
     _late(connection)
     assert len(_expire(connection)) == 1

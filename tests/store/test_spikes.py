@@ -27,6 +27,7 @@ from rota.store.link import StoreLink
 from rota.worker.claimer import Claimer
 from tests.conftest import _execute, _is_there
 from tests.store.bulk import no_load_beside, without_indexes
+from tests.store.planned import move_clock
 from tests.store.work import BEGINNING, FAIL, Hand
 from tests.support.clock import ManualClock
 from tests.support.databases import wait_until_unused
@@ -101,7 +102,6 @@ class Spikes:
         return cost
 
     def entries(self, index: str) -> int:
-        """How many entries of an index have been read, by all."""
         row = self.connection.execute(
             "select idx_tup_read from pg_stat_user_indexes where indexrelname = %s", [index]
         ).fetchone()
@@ -276,18 +276,11 @@ def test_of_very_many_jobs_that_expire_at_once_each_batch_reads_its_own(spikes: 
 
 @contextmanager
 def _ahead(connection: Connection, by: str) -> Iterator[None]:
-    """Let the database's clock go ahead for a while."""
-    clock = (
-        "create or replace function rota.clock() returns timestamptz language sql stable parallel "
-        "safe as"
-    )
-    connection.execute(
-        f"{clock} $$ select pg_catalog.statement_timestamp() + interval '{by}' $$".encode()
-    )
+    move_clock(connection, by)
     try:
         yield
     finally:
-        connection.execute(f"{clock} 'select pg_catalog.statement_timestamp()'".encode())
+        move_clock(connection, "0 s")
 
 
 def _now(spikes: Spikes) -> datetime:

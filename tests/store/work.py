@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
@@ -17,6 +18,7 @@ from rota.store import ops
 from rota.store.db import Database
 from rota.store.driver import Operation, drive
 from rota.store.drivers.psycopg3 import PsycopgDriver
+from tests.support.wait import eventually
 
 T = TypeVar("T")
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
@@ -46,6 +48,25 @@ def waits(
     return lambda: connection.execute(query, [pid]).fetchone() == (True,)
 
 
+def after_it_waited(
+    connection: psycopg.Connection[TupleRow],
+    own: psycopg.Connection[TupleRow],
+    doing: Callable[[], T],
+    ending: Callable[[], object],
+) -> T:
+    """Act on `own`, which waits for a lock; release the lock; return the result."""
+    with ThreadPoolExecutor(1) as pool:
+        done: Future[T] = pool.submit(doing)
+        eventually(waits(connection, own), what="it waits for the other's lock")
+        ending()
+        return done.result(30)
+
+
+def one(connection: psycopg.Connection[TupleRow], query: str) -> TupleRow:
+    [row] = connection.execute(query.encode()).fetchall()
+    return row
+
+
 @dataclass
 class Hand:
     """What one worker does at the store, on a connection of its own."""
@@ -70,7 +91,6 @@ class Hand:
 
     @property
     def who(self) -> ops.Claimant:
-        """Who claims."""
         leases = list(self.leases) or [self.lease] * len(self.types)
         return ops.Claimant(
             self.name,
@@ -136,7 +156,6 @@ class Hand:
         return recorded[0]
 
     def renew(self, *jobs: Job) -> set[int]:
-        """Renew leases; the ids still held."""
         return self.run(ops.renew([(job.id, job.claims) for job in jobs], self.who)).held
 
     def start(self, *jobs: Job) -> set[int]:
@@ -154,7 +173,6 @@ class Hand:
         return self.run(ops.reap(BEGINNING, limit, steady_s))[1]
 
     def send_heartbeat(self, **facts: Any) -> None:
-        """Write this worker's heartbeat."""
         row = {
             "name": self.name,
             "host": "h",
@@ -202,7 +220,6 @@ def insert(connection: psycopg.Connection[TupleRow], count: int = 1, **columns: 
 
 
 def expire(connection: psycopg.Connection[TupleRow]) -> None:
-    """Let all leases be over."""
     connection.execute(
         "update rota.job set locked_until = rota.clock() - interval '1 s' where status = 'running'"
     )

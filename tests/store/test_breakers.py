@@ -35,7 +35,6 @@ def hand(connection: Connection) -> Hand:
 
 
 def fail(hand: Hand, count: int = 1, key: str = "") -> ops.Recorded:
-    """Record failures of attempts that began just now."""
     return hand.record(ops.EndpointResult(RULES, key, [0.0] * count, "no answer"))
 
 
@@ -53,7 +52,6 @@ def state(hand: Hand, key: str = "") -> str:
 
 
 def let_window_pass(connection: Connection) -> None:
-    """Let the time of all open breakers be over."""
     connection.execute("update rota.breaker set open_until = rota.clock() where state = 'open'")
 
 
@@ -74,7 +72,6 @@ def begin_trial(hand: Hand) -> Job:
 
 
 def list_waiting(connection: Connection) -> list[tuple[int, bool]]:
-    """The jobs that wait for it, and whether they are due."""
     return connection.execute(
         "select id, run_at <= rota.clock() from rota.job "
         "where waits_for = 'breaker mail' and status = 'queued' order by run_at, id"
@@ -166,23 +163,6 @@ def test_a_job_does_not_wait_though_its_claim_looked_long_before_the_breaker_clo
         assert hand.run(ops.sweep_rooms("", 10)).released == 0
     assert list_waiting(connection) == [(job, False)]
     assert hand.run(ops.sweep_rooms("", 10)).released == 1
-
-
-@rule("M63")
-def test_a_job_that_a_trigger_keeps_back_keeps_back_no_trial_and_no_other(
-    connection: Connection, hand: Hand
-) -> None:
-    fail(hand, 3)
-    waiting = insert(connection, 3)
-    assert hand.claim(3).jobs == []
-    connection.execute(
-        "create function refuse() returns trigger language plpgsql as $$ begin "
-        f"if old.id = {waiting[1]} then raise 'not now'; end if; return new; end $$; "
-        "create trigger refuse before update on rota.job "
-        "for each row when (new.waits_for is null) execute function refuse()"
-    )
-    assert end_trial(hand, begin_trial(hand), EndpointHealth.SERVES) == "closed"
-    assert list_waiting(connection) == [(waiting[1], False)]
 
 
 @rule("M63", "M32")

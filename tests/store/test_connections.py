@@ -49,8 +49,6 @@ Connection = psycopg.Connection[TupleRow]
 
 @pytest.fixture
 def mail(app: rota.App) -> Mail:
-    """A job type of one argument."""
-
     @app.job("mail")
     def mail(user_id: int) -> None: ...
 
@@ -59,7 +57,6 @@ def mail(app: rota.App) -> Mail:
 
 @pytest.fixture
 def engine(database: str) -> Iterator[Engine]:
-    """An engine on psycopg."""
     engine = create_engine(make_url(database).set(drivername="postgresql+psycopg"))
     yield engine
     engine.dispose()
@@ -67,7 +64,6 @@ def engine(database: str) -> Iterator[Engine]:
 
 @pytest.fixture(params=["asyncpg", "psycopg"])
 async def aengine(database: str, request: pytest.FixtureRequest) -> AsyncIterator[AsyncEngine]:
-    """An async engine on each driver."""
     url = make_url(database).set(drivername=f"postgresql+{request.param}")
     engine = create_async_engine(url)
     yield engine
@@ -84,7 +80,6 @@ def alias(database: str) -> Iterator[str]:
 
 
 def count(connection: Connection) -> int:
-    """How many jobs others see."""
     found = connection.execute("select count(*) from rota.job").fetchone()
     assert found is not None
     return int(found[0])
@@ -108,14 +103,10 @@ async def test_a_job_inserted_before_the_first_statement_of_a_session_goes_with_
 
 
 class Base(DeclarativeBase):
-    """Tables of the application."""
-
     metadata = MetaData(schema="public")
 
 
 class User(Base):
-    """A row of the application's."""
-
     __tablename__ = "users"
     id: Mapped[int] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(unique=True)
@@ -233,22 +224,6 @@ def test_a_session_of_several_engines_or_of_another_database_is_refused(
         mail.using(lite).enqueue(1)
 
 
-async def test_a_serializer_of_the_application_s_does_not_touch_payloads(
-    database: str, app: rota.App, mail: Mail
-) -> None:
-    def refuse(_: Any) -> Any:
-        raise AssertionError("a value of ours reached the application's serializer")
-
-    url = make_url(database).set(drivername="postgresql+asyncpg")
-    engine = create_async_engine(url, json_serializer=refuse, json_deserializer=refuse)
-    async with AsyncSession(engine) as session:
-        await mail.using(session, meta={"by": "me"}).aenqueue(1)
-        await session.commit()
-    await engine.dispose()
-    assert (await app.afind())[0].meta == {"by": "me"}
-    await app.aclose()
-
-
 # asyncpg
 
 
@@ -288,22 +263,6 @@ async def test_codecs_of_the_application_s_do_not_touch_what_rota_sends(
     assert await app.acancel(job.id, connection=own) is rota.Status.CANCELLED
     await own.close()
     await app.aclose()
-
-
-@rule("M20")
-async def test_a_class_of_rows_of_the_application_s_does_not_change_the_answer(
-    database: str, mail: Mail
-) -> None:
-    class Named(asyncpg.Record):
-        def __iter__(self) -> Iterator[str]:
-            return iter(self.keys())
-
-    own = await asyncpg.connect(database, record_class=Named)
-    made = await mail.using(own).aenqueue(1)
-    assert (made.id, made.created) == (1, True)
-    many = await mail.using(own).aenqueue_many([{"user_id": 2}, {"user_id": 3}])
-    assert [one.id for one in many] == [2, 3]
-    await own.close()
 
 
 # Django

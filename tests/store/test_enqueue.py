@@ -23,8 +23,6 @@ Connection = psycopg.Connection[TupleRow]
 
 @pytest.fixture
 def send(app: rota.App) -> rota.JobType[[str], [str], None]:
-    """A job type of one argument."""
-
     @app.job("send", queue="email", priority=3)
     def send(to: str) -> None: ...
 
@@ -110,7 +108,6 @@ def test_a_job_commits_or_vanishes_with_the_transaction_of_any_connection(
 
 
 def count(connection: Connection) -> int:
-    """How many jobs others see."""
     [(found,)] = connection.execute("select count(*) from rota.job").fetchall()
     return int(found)
 
@@ -142,16 +139,6 @@ def test_a_server_side_cursor_of_the_caller_goes_on_reading(database: str, send:
         for row in reading:
             send.using(connection=callers).enqueue(str(row[0]))
         assert callers.execute("select count(*) from rota.job").fetchone() == (100,)
-
-
-def test_a_connection_in_a_failed_transaction_says_so_itself(database: str, send: Send) -> None:
-    with psycopg.connect(database) as callers:
-        with pytest.raises(psycopg.errors.UndefinedTable):
-            callers.execute("select * from nothing")
-        with pytest.raises(psycopg.errors.InFailedSqlTransaction):
-            send.using(connection=callers).enqueue("x")
-        callers.rollback()
-        send.using(connection=callers).enqueue("x")
 
 
 async def test_a_connection_of_the_wrong_kind_is_refused_and_nothing_inserted(

@@ -171,17 +171,6 @@ def test_a_key_that_a_trigger_changes_after_it_was_taken_is_refused(shared: Conn
     assert [shared.execute(insert).rowcount for _ in range(2)] == [1, 0]
 
 
-@rule("M51")
-def test_a_trigger_may_cancel_a_job_with_a_key_at_its_insert(shared: Connection) -> None:
-    shared.execute("""
-        create function public.cancel() returns trigger language plpgsql as $$ begin
-          perform rota.job_cancel(array[new.id]); return null; end $$;
-        create trigger cancel after insert on rota.job for each row
-          execute function public.cancel()""")
-    insert = "insert into rota.job (job_type, idempotency_key) values ('t', 'k')"
-    assert [shared.execute(insert).rowcount for _ in range(2)] == [1, 1]
-
-
 @rule("M15", "M51")
 def test_copy_enqueues_as_insert_does(app: rota.App, shared: Connection) -> None:
     _declare(app, queue="email")

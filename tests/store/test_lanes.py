@@ -49,7 +49,6 @@ def another(second: Connection) -> Connection:
 
 
 def claim_ids(hand: Hand, limit: int = 100) -> list[int]:
-    """The jobs of one claim."""
     return [job.id for job in hand.claim(limit).jobs]
 
 
@@ -62,7 +61,6 @@ def end(hand: Hand, job: Job, transition: Transition = SUCCEED) -> None:
 
 
 def statuses(connection: Connection) -> list[tuple[str, bool | None]]:
-    """(status, in_lane) of all jobs, by id."""
     rows = connection.execute("select status, in_lane from rota.job order by id").fetchall()
     return [(row[0], row[1]) for row in rows]
 
@@ -78,7 +76,6 @@ def sweep(hand: Hand) -> int:
 
 
 def count_stripes(connection: Connection) -> int:
-    """How many stripes this session holds."""
     rows = connection.execute(
         "select from pg_locks where pid = pg_backend_pid() and classid = 1919906914"
     )
@@ -425,21 +422,3 @@ def test_all_stripes_held_for_long_stop_no_job_without_a_lane(
         )
         assert claim_ids(Hand(connection), 1_000) == [plain]
     assert len(claim_ids(Hand(connection), 1_000)) == 200
-
-
-# Triggers of the user's
-
-
-def test_a_trigger_that_refuses_to_park_a_job_stops_no_other(connection: Connection) -> None:
-    insert(connection, 3, group_key="g")
-    [plain] = insert(connection)
-    connection.execute(
-        "create function refuse() returns trigger language plpgsql as $$ begin "
-        "raise exception 'not this one'; end $$; create trigger refuse before update on rota.job "
-        "for each row when (new.status = 'waiting' and new.id = 2) execute function refuse()"
-    )
-    hand = Hand(connection)
-    assert claim_ids(hand) == [1, plain]
-    assert [status for status, _ in statuses(connection)] == [
-        "running", "queued", "waiting", "running",
-    ]  # fmt: skip

@@ -26,7 +26,6 @@ STANDING = (
 
 
 def declare(connection: Connection, **options: object) -> None:
-    """Declare the type `t`."""
     jobs = rota.Jobs()
     jobs.job("t", **options)(_nothing)  # type: ignore[call-overload]
     Hand(connection).run(
@@ -75,18 +74,6 @@ def test_a_job_that_may_only_have_been_buffered_comes_back_uncharged_the_first_t
             "because it may not have begun",
         )
     ]
-
-
-@rule("M33")
-def test_workers_are_asked_to_look_back_to_a_job_that_came_back_uncharged(
-    shared: Connection,
-) -> None:
-    insert(shared)
-    lost(shared, Hand(shared), recorded=False)
-
-    assert shared.execute(
-        "select look_back_to = (select run_at from rota.job) from rota.queue where name = 'default'"
-    ).fetchall() == [(True,)]
 
 
 @rule("M33")
@@ -238,7 +225,6 @@ def test_a_job_that_is_handed_back_begins_anew(shared: Connection) -> None:
 
 
 def up_for(connection: Connection, seconds: float) -> None:
-    """Pretend that the server came up this long ago."""
     connection.execute(
         (
             f"create or replace function rota.uptime() returns interval language sql stable as "

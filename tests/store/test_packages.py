@@ -14,7 +14,6 @@ import rota
 from rota.errors import DeclarationError, SchemaMissing
 from rota.observe import doctor
 from rota.store import ops
-from rota.store.migrate import as_sql
 from tests.cli.here import Here
 from tests.support.rules import rule
 
@@ -124,16 +123,6 @@ def test_a_release_without_the_package_leaves_its_tables_alone(
     bare.close()
 
 
-def test_the_printed_sql_makes_the_same_and_can_be_run_again(
-    app: rota.App, jobs: rota.Jobs, connection: Connection
-) -> None:
-    assert jobs.tables is not None
-    for _ in range(2):
-        with connection.transaction():
-            connection.execute(as_sql(after=1, packages=[jobs.tables]).encode())
-    assert (app.migrate().applied, app.migrate().replaced) == ([], [])
-
-
 def test_a_function_is_called_in_the_callers_transaction(
     app: rota.App, jobs: rota.Jobs, connection: Connection
 ) -> None:
@@ -214,23 +203,6 @@ def test_tables_that_could_be_anothers_are_refused(database: str, folder: Path) 
     twice = [rota.Jobs(tables=rota.records.Tables("shop", folder / "sql")) for _ in range(2)]
     with pytest.raises(DeclarationError, match="two Jobs have tables of one name: shop, shop"):
         rota.App(database, jobs=twice).migrate()
-
-
-def test_a_migration_may_end_without_a_semicolon_and_only_a_function_is_called(
-    database: str, folder: Path
-) -> None:
-    (folder / "sql/migrations/0001_tables.sql").write_text(TABLE.rstrip("; \n"))
-    (folder / "sql/functions/shop_view.sql").write_text(
-        "create or replace view {schema}.shop_view as select 1 as one;"
-    )
-    jobs = rota.Jobs(tables=rota.records.Tables("shop", folder / "sql"))
-    app = rota.App(database, jobs=[jobs])
-    assert app.migrate().applied == ["shop/0001_tables"]
-    with pytest.raises(rota.UsageError, match="makes no function to call"):
-        jobs.call("shop_view")
-    with pytest.raises(rota.UsageError, match="facts has a NUL"):
-        jobs.call("shop_put", {"id": 1, "facts": "\0"})
-    app.close()
 
 
 @rule("M12")

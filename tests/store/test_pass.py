@@ -28,7 +28,6 @@ def finish(hand: Hand, *jobs: Job, where: ops.Branches | None = None) -> ops.Cla
 
 
 def find_status(connection: Connection, id_: int) -> str:
-    """The status of a job."""
     row = connection.execute("select status from rota.job where id = %s", [id_]).fetchone()
     assert row is not None
     return str(row[0])
@@ -190,23 +189,6 @@ def test_no_later_job_passes_one_that_is_locked_and_other_lanes_go_on(
         second.execute("select from rota.job where id = %s for update", [ids[1]])
         assert [job.id for job in finish(hand, *running).jobs] == [ids[4]]
         assert find_status(connection, ids[2]) == "waiting"
-
-
-@rule("M60", "M32")
-def test_a_trigger_that_refuses_the_next_job_does_not_refuse_the_end_of_this_one(
-    shared: Connection,
-) -> None:
-    hand, job, (second, _) = begin(shared)
-    shared.execute(
-        "create function refuse() returns trigger language plpgsql as "
-        "$$ begin raise exception 'not this one'; end $$"
-    )
-    shared.execute(
-        "create trigger refuse before update on rota.job for each row "
-        "when (new.status = 'running') execute function refuse()"
-    )
-    assert finish(hand, job).jobs == []
-    assert find_status(shared, second) == "queued"
 
 
 @rule("M32", "M60")

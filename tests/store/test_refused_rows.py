@@ -74,27 +74,6 @@ def test_lost_jobs_are_reaped_around_one_that_stands_behind_a_lock(
     assert [lost.job for lost in hand.reap()] == [ids[3]]
 
 
-@rule("M2", "M36")
-@pytest.mark.parametrize("state", ["55P03", "57014"])
-def test_one_that_takes_too_long_keeps_no_other_from_ending_and_many_are_not_split(
-    connection: psycopg.Connection[TupleRow], state: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ids = insert(connection, JOBS)
-    connection.execute("update rota.job set expires_at = now() - interval '1 s'")
-    _refuse(connection, [ids[0]], f"raise sqlstate '{state}' using message = 'too long'")
-    hand = Hand(connection)
-    monkeypatch.setattr(isolate, "WAIT_S", -1.0)
-    half = JOBS // 2
-    _, ended, refusals = hand.run(ops.expire("w", BEGINNING, 0, 500))
-    assert [gone.job for gone in ended] == ids[half:], (
-        "as it takes too long, a pass comes to half of it"
-    )
-    assert list(refusals) == [ids[0]] and f"one of the {half - 1} after it" in refusals[ids[0]]
-    monkeypatch.undo()
-    _, ended, refusals = hand.run(ops.expire("w", BEGINNING, 0, 500))
-    assert ([gone.job for gone in ended], list(refusals)) == (ids[1:half], [ids[0]])
-
-
 @rule("M2", "M13")
 def test_dead_jobs_are_archived_around_those_that_are_refused(
     connection: psycopg.Connection[TupleRow],
@@ -158,58 +137,6 @@ def test_a_constraint_that_an_old_row_does_not_keep_stops_no_claim(
     claimed = Hand(connection).claim(10)
     assert [job.id for job in claimed.jobs] == ids[1:10]
     assert [one.id for one in claimed.refused] == ids[:1] and "mine" in claimed.refused[0].reason
-
-
-@rule("M2")
-def test_a_trigger_that_waits_for_the_end_of_the_claim_stops_no_claim(
-    connection: psycopg.Connection[TupleRow],
-) -> None:
-    ids = insert(connection, JOBS)
-    _refuse(connection, ids[3:4], "raise exception 'not this one'")
-    connection.execute("drop trigger refuse on rota.job")
-    connection.execute(
-        "create constraint trigger refuse after update on rota.job deferrable initially deferred "
-        "for each row execute function refuse()"
-    )
-    claimed = Hand(connection).claim()
-    assert [job.id for job in claimed.jobs] == ids[:3] + ids[4:]
-    assert [one.id for one in claimed.refused] == [ids[3]]
-
-
-@rule("M2")
-def test_a_claim_takes_the_others_together_while_one_is_left_out(
-    shared: psycopg.Connection[TupleRow],
-) -> None:
-    ids = insert(shared, JOBS)
-    _refuse(shared, ids[:1], "raise exception 'not this one'")
-    Hand(shared).claim(10, refused=ids[:1])
-    taken_in = shared.execute(
-        "select count(distinct xmin::text) from rota.job where status = 'running'"
-    ).fetchone()
-    assert taken_in == (1,), "each subtransaction takes a number, which vacuum has to give back"
-
-
-@rule("M2", "M3")
-def test_sessions_go_on_while_somebody_adds_columns_to_the_job(
-    connection: psycopg.Connection[TupleRow], second: psycopg.Connection[TupleRow]
-) -> None:
-    ids = insert(connection, 24)
-    hand = Hand(second)
-    in_sql = "select array_agg(id) from rota.claim('default', array['t'], 'w', 2)"
-
-    def claim() -> list[int]:
-        plain = [job.id for job in hand.claim(2).jobs]
-        around = [job.id for job in hand.claim(2, refused=[0]).jobs]
-        row = second.execute(in_sql).fetchone()
-        assert row is not None
-        return [*plain, *around, *row[0]]
-
-    taken = claim() + claim()
-    for name in ("first", "other"):
-        for table in ("job", "job_history"):
-            connection.execute(f"alter table rota.{table} add column {name} text".encode())
-        taken += claim()
-    assert sorted(taken) == ids
 
 
 @rule("M2", "M15")
@@ -280,22 +207,3 @@ def test_a_claim_is_tried_row_by_row_only_where_a_row_is_at_fault(
             with pytest.raises(error):
                 Hand(connection).claim(refused=refused)
         connection.execute("drop function refuse cascade")
-
-
-@rule("M2")
-def test_what_is_no_rows_fault_is_not_looked_for_among_the_rows(
-    connection: psycopg.Connection[TupleRow],
-) -> None:
-    insert(connection, JOBS)
-    connection.execute(
-        "update rota.job set status = 'dead', failed_at = now() - interval '91 days'"
-    )
-    _refuse(connection, [0], "null")
-    connection.execute("create sequence tried")
-    connection.execute(
-        "create or replace function refuse() returns trigger language plpgsql as"
-        " $$ begin perform nextval('public.tried'); raise disk_full using message = 'no'; end $$"
-    )
-    with pytest.raises(ServerTrouble, match="no"):
-        Hand(connection).run(ops.archive_dead(500))
-    assert connection.execute("select last_value from tried").fetchone() == (1,)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
@@ -141,21 +140,3 @@ def test_a_job_of_another_type_that_is_nowhere_was_not_finished(shared: Connecti
     [job] = hand.claim().jobs
     shared.execute("delete from rota.job")
     assert hand.run(ops.find_settled([ops.Ending(job, SUCCEED, 0.1)], "mine")) == {}
-
-
-@rule("M13")
-def test_a_finished_job_keeps_what_was_known_of_its_losses_its_progress_and_who_wanted_it_stopped(
-    shared: Connection,
-) -> None:
-    insert(shared)
-    hand = Hand(shared)
-    [job] = hand.claim().jobs
-    shared.execute(
-        "update rota.job set losses = 2, progress = '{\"done\": 1}', cancel_requested_at = "
-        "'2031-01-01 00:00:00+00', cancel_reason = 'why'"
-    )
-    hand.settle((job, SUCCEED))
-    kept = rows(
-        shared, "select losses, progress, cancel_requested_at, cancel_reason from rota.job_history"
-    )
-    assert kept == [(2, {"done": 1}, datetime(2031, 1, 1, tzinfo=UTC), "why")]

@@ -482,23 +482,6 @@ def step(connection: Connection, name: str = "dead jobs") -> list[str]:
 
 
 @rule("M86")
-def test_an_alert_fires_once_repeats_after_a_while_and_says_when_it_is_over(
-    shared: Connection,
-) -> None:
-    dead(shared, 10)
-    assert [step(shared) for _ in range(3)] == [["fires"], [], []]
-    shared.execute(
-        "update rota.alert set last_notified_at = last_notified_at - interval '61 minutes'"
-    )
-    assert [step(shared) for _ in range(2)] == [["repeats"], []]
-
-    shared.execute("delete from rota.job")
-    assert [step(shared) for _ in range(3)] == [[], ["over"], []]
-    dead(shared, 10)
-    assert [step(shared) for _ in range(2)] == [["fires"], []]
-
-
-@rule("M86")
 def test_two_workers_that_decide_at_the_same_time_report_it_once(
     connection: Connection, second: Connection
 ) -> None:

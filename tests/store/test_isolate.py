@@ -30,7 +30,6 @@ class Server:
         self.asked: list[Sequence[int]] = []
 
     def run(self, operation: Operation[Outcome]) -> Outcome:
-        """Run a bisection to its end."""
         try:
             query = next(operation)
             while True:
@@ -54,7 +53,6 @@ class Server:
 
 
 def write(items: Sequence[int]) -> Operation[Sequence[int]]:
-    """One statement; its answer is the items."""
     rows: list[Row] = yield Query("write", {"items": items})
     assert rows == []
     return items

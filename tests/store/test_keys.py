@@ -112,7 +112,6 @@ def test_a_key_is_held_through_every_status_and_after_success(
 
 
 def end_all(connection: Connection, transition: Transition = SUCCEED) -> None:
-    """Claim and end the jobs that are due."""
     hand = Hand(connection, types=["send", "charge", "charge_card"])
     hand.settle(*((job, transition) for job in hand.claim().jobs))
 

@@ -107,7 +107,6 @@ class Walk:
             one.is_parked = not one.holds
 
     def end(self, one: Modelled) -> None:
-        """The attempt of a running job ends."""
         assert one.running is not None
         transition = self.chance.choice(ENDS)
         ending = ops.Ending(one.running, transition, 0.1, frees_place=True)
@@ -151,7 +150,6 @@ class Walk:
             one.running = None
 
     def cancel(self, one: Modelled) -> None:
-        """A person cancels a job that does not run."""
         self._act(ops.ActionRequest(Action.CANCEL, "ann"), one.id)
         del self.live[one.id]
         self.hand.run(ops.sweep_rooms("", 10))
@@ -173,7 +171,6 @@ class Walk:
         self._promote()
 
     def requeue(self, _: None) -> None:
-        """A person requeues the dead jobs. They stand at the end of the lane."""
         for id_ in sorted(self.dead):
             answer = self._act(ops.ActionRequest(Action.REQUEUE, "ann"), id_)
             assert answer.new_id is not None
@@ -186,7 +183,6 @@ class Walk:
     # What must hold
 
     def look(self) -> None:
-        """The rows say what the model says."""
         rows = self.connection.execute("select id from rota.job where in_lane").fetchall()
         assert {one.id for one in self.live.values() if one.holds} == {row[0] for row in rows}
         assert len(rows) <= self.capacity

@@ -62,8 +62,6 @@ reset session_replication_role"""
 
 @dataclass
 class Cost:
-    """What a statement read."""
-
     blocks: int
     whole_tables: dict[str, int]
 

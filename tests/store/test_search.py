@@ -32,7 +32,6 @@ def found(hand: Hand, **wanted: Any) -> list[int]:
 
 
 def move(connection: Connection, table: str, column: str, id_: int, ago: str) -> None:
-    """Let something have happened earlier."""
     [(at,)] = connection.execute("select rota.clock() - %s::interval", [ago])
     connection.execute(
         "select rota.partition_ensure('job_history', (%s at time zone 'UTC')::date)", [at]

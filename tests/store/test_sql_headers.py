@@ -40,7 +40,6 @@ FACT = re.compile(r"(\w+) (\w+(?:\[\])?)")
 
 
 def _header(name: str) -> dict[str, str]:
-    """The parts of a header, each as one line."""
     lines = [
         line.removeprefix("--").strip()
         for line in source(name).splitlines()

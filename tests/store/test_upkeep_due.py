@@ -52,7 +52,6 @@ NOT_YET = [
 
 @pytest.fixture(scope="module")
 def parts() -> list[str]:
-    """The names of all parts."""
     database = Database("")
     upkeep = UpkeepSet(Bus(), database, StoreLink(database, "test"), "w", None)
     return list(json.loads(upkeep.asker.make_question(1e12).text))

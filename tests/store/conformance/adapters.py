@@ -104,25 +104,20 @@ class PsycopgAdapter(Adapter):
 
     @classmethod
     def open(cls, url: str, *, autocommit: bool = True) -> Self:
-        """Open a connection."""
         return cls(psycopg.connect(url, autocommit=autocommit), url)
 
     def close(self) -> None:
-        """Close it."""
         self.connection.close()
 
     def execute(self, text: str) -> list[tuple[Any, ...]]:
-        """Run a statement."""
         cursor = self.connection.execute(text.encode())
         return cursor.fetchall() if cursor.description else []
 
     def run(self, operation: Operation[T], *, atomic: bool = False) -> T:
-        """Run an operation through the driver."""
         driver: Driver = find_driver(self.connection)
         return drive(driver, operation, self.database.statements, atomic=atomic)
 
     def ask(self, operation: Operation[T], *, atomic: bool = False) -> T:
-        """Run an operation as the client does."""
         return self.database.run(operation, self.connection, atomic=atomic)
 
 
@@ -135,40 +130,32 @@ class AsyncAdapter(Adapter):
         self.database = Database(url)
 
     def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine to its end."""
         return self.loop.run_until_complete(coroutine)
 
     def run(self, operation: Operation[T], *, atomic: bool = False) -> T:
-        """Run an operation through the driver."""
         driver: AsyncDriver = find_async_driver(self.connection)
         return self.wait(adrive(driver, operation, self.database.statements, atomic=atomic))
 
     def ask(self, operation: Operation[T], *, atomic: bool = False) -> T:
-        """Run an operation as the client does."""
         return self.wait(self.database.arun(operation, self.connection, atomic=atomic))
 
 
 class AsyncPsycopgAdapter(AsyncAdapter):
-    """psycopg 3 in an event loop."""
-
     begins_itself = True
     sends_ahead = True
     server_error = psycopg.Error
 
     @classmethod
     def open(cls, url: str, *, autocommit: bool = True) -> Self:
-        """Open a connection."""
         loop = asyncio.new_event_loop()
         connecting = psycopg.AsyncConnection.connect(url, autocommit=autocommit)
         return cls(loop, loop.run_until_complete(connecting), url)
 
     def close(self) -> None:
-        """Close it and its loop."""
         self.wait(self.connection.close())
         self.loop.close()
 
     def execute(self, text: str) -> list[tuple[Any, ...]]:
-        """Run a statement."""
         return self.wait(self._execute(text))
 
     async def _execute(self, text: str) -> list[tuple[Any, ...]]:
@@ -189,7 +176,6 @@ class AsyncpgAdapter(AsyncAdapter):
 
     @classmethod
     def open(cls, url: str, *, autocommit: bool = True) -> Self:
-        """Open a connection."""
         loop = asyncio.new_event_loop()
         return cls(loop, loop.run_until_complete(cls._connect(url)), url)
 
@@ -203,7 +189,6 @@ class AsyncpgAdapter(AsyncAdapter):
         return connection
 
     def close(self) -> None:
-        """Close it and its loop."""
         self.wait(self._close())
         self.loop.close()
 
@@ -211,26 +196,20 @@ class AsyncpgAdapter(AsyncAdapter):
         self.connection.terminate()
 
     def execute(self, text: str) -> list[tuple[Any, ...]]:
-        """Run a statement."""
         return [tuple(row) for row in self.wait(self.connection.fetch(text))]
 
     def begin(self) -> None:
-        """Begin a transaction."""
         self.savepoint()
 
     def savepoint(self) -> None:
-        """Begin a transaction in the transaction."""
         self.transactions.append(self.connection.transaction())
         self.wait(self.transactions[-1].start())
 
     def commit(self) -> None:
-        """Commit."""
         self.wait(self.transactions.pop().commit())
 
     def rollback(self) -> None:
-        """Roll back."""
         self.rollback_to_savepoint()
 
     def rollback_to_savepoint(self) -> None:
-        """Roll back the innermost transaction."""
         self.wait(self.transactions.pop().rollback())

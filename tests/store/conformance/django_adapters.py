@@ -36,12 +36,10 @@ class DjangoAdapter(Adapter):
 
     @classmethod
     def open(cls, url: str, *, autocommit: bool = True) -> Self:
-        """Open a connection."""
         return cls(url, autocommit)
 
     @property
     def connection(self) -> Any:
-        """The connection of its thread."""
         return connections[self.alias]
 
     def target(self) -> Any:
@@ -53,7 +51,6 @@ class DjangoAdapter(Adapter):
         return self.thread.submit(call).result(100)
 
     def close(self) -> None:
-        """Close it and its thread."""
         self.there(self._close)
         self.stack.close()
 
@@ -61,7 +58,6 @@ class DjangoAdapter(Adapter):
         self.connection.connection.close()  # whatever blocks are open
 
     def execute(self, text: str) -> list[tuple[Any, ...]]:
-        """Run a statement."""
         return self.there(lambda: self._execute(text))
 
     def _execute(self, text: str) -> list[tuple[Any, ...]]:
@@ -70,34 +66,28 @@ class DjangoAdapter(Adapter):
             return cursor.fetchall() if cursor.description else []
 
     def run(self, operation: Operation[T], *, atomic: bool = False) -> T:
-        """Run an operation through the driver."""
         statements = self.database.statements
         return self.there(
             lambda: drive(find_driver(self.target()), operation, statements, atomic=atomic)
         )
 
     def ask(self, operation: Operation[T], *, atomic: bool = False) -> T:
-        """Run an operation as the client does."""
         return self.there(lambda: self.database.run(operation, self.target(), atomic=atomic))
 
     def begin(self) -> None:
-        """Begin a transaction."""
         self.savepoint()
 
     def savepoint(self) -> None:
-        """Enter an atomic block."""
         self.blocks.append(transaction.atomic(using=self.alias))
         self.there(self.blocks[-1].__enter__)
 
     def commit(self) -> None:
-        """Commit."""
         if self.blocks:
             self.there(lambda: self.blocks.pop().__exit__(None, None, None))
         else:
             self.there(lambda: transaction.commit(using=self.alias))
 
     def rollback(self) -> None:
-        """Roll back."""
         if self.blocks:
             self.rollback_to_savepoint()
         else:

@@ -40,7 +40,6 @@ class SqlAlchemyAdapter(Adapter):
 
     @classmethod
     def open(cls, url: str, *, autocommit: bool = True) -> Self:
-        """Open a connection."""
         return cls(cls.make_engine(make_url(url)), url, autocommit)
 
     @classmethod
@@ -54,17 +53,13 @@ class SqlAlchemyAdapter(Adapter):
         return Session(self.engine) if self.wraps_session else self.engine.connect()
 
     def call(self, method: str, *args: Any) -> Any:
-        """Call a method of the session or connection."""
         return getattr(self.target, method)(*args)
 
     def close(self) -> None:
-        """Close it and its engine."""
         self.target.close()
         self.engine.dispose()
 
     def execute(self, statement: str) -> list[tuple[Any, ...]]:
-        """Run a statement."""
-
         def run() -> list[tuple[Any, ...]]:
             result = self.call("execute", text(statement))
             return [tuple(row) for row in result] if result.returns_rows else []
@@ -72,15 +67,12 @@ class SqlAlchemyAdapter(Adapter):
         return self.commit_after(run)
 
     def run(self, operation: Operation[T], *, atomic: bool = False) -> T:
-        """Run an operation through the driver."""
         return self.commit_after(lambda: self.drive(operation, atomic))
 
     def drive(self, operation: Operation[T], atomic: bool) -> T:
-        """Run an operation through the driver."""
         return drive(find_driver(self.target), operation, self.database.statements, atomic=atomic)
 
     def ask(self, operation: Operation[T], *, atomic: bool = False) -> T:
-        """Run an operation as the client does."""
         return self.commit_after(lambda: self.database.run(operation, self.target, atomic=atomic))
 
     def commit_after(self, call: Callable[[], T]) -> T:
@@ -96,25 +88,20 @@ class SqlAlchemyAdapter(Adapter):
         return answer
 
     def begin(self) -> None:
-        """Begin: from now on nothing is committed."""
         self.commits = False
 
     def commit(self) -> None:
-        """Commit."""
         self.call("commit")
         self.commits = self.autocommits
 
     def rollback(self) -> None:
-        """Roll back."""
         self.call("rollback")
         self.commits = self.autocommits
 
     def savepoint(self) -> None:
-        """Set a savepoint."""
         self.nested.append(self.call("begin_nested"))
 
     def rollback_to_savepoint(self) -> None:
-        """Roll back to the savepoint."""
         self.nested.pop().rollback()
 
 
@@ -141,7 +128,6 @@ class AsyncSqlAlchemyAdapter(SqlAlchemyAdapter):
         return create_async_engine(url.set(drivername=drivername), pool_size=1, max_overflow=0)
 
     def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine to its end."""
         return self.loop.run_until_complete(coroutine)
 
     def make_target(self) -> Any:
@@ -152,32 +138,26 @@ class AsyncSqlAlchemyAdapter(SqlAlchemyAdapter):
         return await self.engine.connect()
 
     def call(self, method: str, *args: Any) -> Any:
-        """Call a method of the session or connection."""
-
         async def called() -> Any:
             return await getattr(self.target, method)(*args)
 
         return self.wait(called())
 
     def close(self) -> None:
-        """Close it, its engine and its loop."""
         self.call("close")
         self.wait(self.engine.dispose())
         self.loop.close()
 
     def drive(self, operation: Operation[T], atomic: bool) -> T:
-        """Run an operation through the driver."""
         driver = find_async_driver(self.target)
         return self.wait(adrive(driver, operation, self.database.statements, atomic=atomic))
 
     def ask(self, operation: Operation[T], *, atomic: bool = False) -> T:
-        """Run an operation as the client does."""
         return self.commit_after(
             lambda: self.wait(self.database.arun(operation, self.target, atomic=atomic))
         )
 
     def rollback_to_savepoint(self) -> None:
-        """Roll back to the savepoint."""
         self.wait(self.nested.pop().rollback())
 
 

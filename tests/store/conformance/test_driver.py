@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
@@ -48,7 +47,6 @@ Open = Callable[..., Adapter]
 
 @pytest.fixture(params=list(ADAPTERS.values()), ids=list(ADAPTERS))
 def kind(request: pytest.FixtureRequest) -> type[Adapter]:
-    """The driver under test."""
     found: type[Adapter] = request.param
     return found
 
@@ -76,7 +74,6 @@ def connection(_one: tuple[str, Connection]) -> Iterator[Connection]:
 
 @pytest.fixture
 def database(_one: tuple[str, Connection], connection: Connection) -> str:
-    """The URL of the database."""
     return _one[0]
 
 
@@ -96,7 +93,6 @@ def opener(kind: type[Adapter], database: str) -> Iterator[Open]:
 
 @pytest.fixture
 def adapter(opener: Open) -> Adapter:
-    """A connection of the driver, in autocommit."""
     return opener()
 
 
@@ -107,7 +103,6 @@ class DriverHand(Hand):
     adapter: Adapter | None = None
 
     def run(self, operation: Operation[T]) -> T:
-        """Run an operation through the driver."""
         assert self.adapter is not None
         return self.adapter.run(operation)
 
@@ -119,20 +114,17 @@ def small_statements(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def count(connection: Connection) -> int:
-    """How many jobs others see."""
     found = connection.execute("select count(*) from rota.job").fetchone()
     assert found is not None
     return int(found[0])
 
 
 def needs_autocommit(adapter: Adapter) -> None:
-    """Skip the test for a driver that refuses a connection in autocommit."""
     if not adapter.has_autocommit:
         pytest.skip("this driver refuses autocommit")
 
 
 def command(text: str) -> Operation[None]:
-    """A statement of any kind."""
     yield Query("", command=text)
 
 
@@ -225,20 +217,6 @@ def test_a_key_that_is_taken_names_its_job_and_one_that_is_freed_is_taken_anew(
     assert (many[0].id, many[2].id) == (first.id, many[1].id)
     adapter.run(ops.act(ops.ActionRequest(Action.CANCEL, "tester"), [first.id]))
     assert adapter.run(ops.insert(row(idempotency_key="k"))).created
-
-
-@rule("M51")
-def test_two_bulks_at_once_with_the_same_keys_cannot_deadlock(opener: Open) -> None:
-    keys = [f"{n:03}" for n in range(200)]
-    bulks = [[row(idempotency_key=key) for key in order] for order in (keys, keys[::-1])]
-    with ThreadPoolExecutor(2) as threads:
-        begun = [
-            threads.submit(opener().run, ops.insert_many(bulk), atomic=True)
-            for bulk in bulks  # each on a connection of its own
-        ]
-        first, second = (one.result(60) for one in begun)
-    assert [one.id for one in first] == [one.id for one in reversed(second)]
-    assert sum(one.created for one in (*first, *second)) == len(keys)
 
 
 @rule("M30", "M32")
@@ -396,7 +374,6 @@ REFUSALS: dict[str, tuple[str, Callable[[], Operation[Any]], type[StoreError], s
 
 @pytest.fixture
 def triggers(connection: Connection) -> None:
-    """What a trigger refuses: two queues, in two ways."""
     connection.execute(
         "create function refuse() returns trigger language plpgsql as $$ begin"
         " if new.queue = 'refused' then raise exception 'not this one' using detail = 'at all';"

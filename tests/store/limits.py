@@ -7,13 +7,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
-import psycopg
 from psycopg.rows import TupleRow
 
 from rota.store import ops
-from tests.store.work import Hand, insert
+from tests.store.work import Connection, Hand, insert
 
-Connection = psycopg.Connection[TupleRow]
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 
 

@@ -5,16 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-import psycopg
-from psycopg.rows import TupleRow
-
 from rota.observe.events import Bus, Event
 from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.store.db import Database
 from rota.store.link import StoreLink
 from rota.upkeep.scheduler import Scheduler
-
-Connection = psycopg.Connection[TupleRow]
+from tests.store.work import Connection
 
 
 def at(text: str) -> datetime:

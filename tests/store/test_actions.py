@@ -13,7 +13,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from psycopg.rows import TupleRow
 
 import rota
 from rota.client.requests import sort_errors
@@ -29,6 +28,7 @@ from tests.store.work import (
     GIVE_UP,
     HAND_BACK,
     SUCCEED,
+    Connection,
     Hand,
     act,
     after_it_waited,
@@ -38,7 +38,6 @@ from tests.store.work import (
 )
 from tests.support.rules import rule
 
-Connection = psycopg.Connection[TupleRow]
 PROGRESS = '{"done": 2, "total": null, "note": null, "at": "2026-01-01T00:00:00+00:00"}'
 ROW = "select to_jsonb(j) from rota.jobs j where id = "
 

@@ -6,16 +6,13 @@ from typing import Any
 
 import psycopg
 import pytest
-from psycopg.rows import TupleRow
 
 from rota.model.alert import AlertMatch, AlertStep, Decision, decide
 from rota.store import ops
 from rota.store.errors import RowLocked
 from tests.store.planned import set_clock
-from tests.store.work import HAND_BACK, PAYLOAD_MISMATCH, Hand, insert
+from tests.store.work import HAND_BACK, PAYLOAD_MISMATCH, Connection, Hand, insert
 from tests.support.rules import rule
-
-Connection = psycopg.Connection[TupleRow]
 
 
 def found(connection: Connection, name: str) -> dict[str, float]:

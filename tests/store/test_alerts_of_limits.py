@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import psycopg
-from psycopg.rows import TupleRow
-
 from rota.store import ops
 from tests.store.cost import count_blocks
-from tests.store.work import Hand
+from tests.store.work import Connection, Hand
 from tests.support.rules import rule
-
-Connection = psycopg.Connection[TupleRow]
 
 
 def find(connection: Connection, name: str) -> dict[str, tuple[float, str]]:

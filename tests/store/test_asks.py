@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import msgspec
-import psycopg
 import pytest
 from psycopg.errors import CheckViolation
-from psycopg.rows import TupleRow
 
 import rota
 from rota.errors import UsageError
+from tests.store.work import Connection
 from tests.support.rules import rule
 
-Connection = psycopg.Connection[TupleRow]
 Export = rota.JobType[..., ..., None]
 
 

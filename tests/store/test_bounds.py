@@ -7,13 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
-from psycopg.rows import TupleRow
 
 import rota
-from tests.store.work import insert
+from tests.store.work import Connection, insert
 from tests.support.rules import rule
 
-Connection = psycopg.Connection[TupleRow]
 TIMES = ("created_at", "scheduled_for", "updated_at", "started_at", "cancel_requested_at")
 TEXTS = ("last_error", "error_type", "verdict", "verdict_rule", "cancel_reason")
 

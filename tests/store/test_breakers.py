@@ -12,18 +12,16 @@ from uuid import UUID
 
 import psycopg
 import pytest
-from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
 
 import rota
 from rota.model.breaker import BreakerRules, EndpointHealth
 from rota.model.job import Job
 from rota.store import ops
-from tests.store.work import HAND_BACK, Hand, insert, make_branches, waits
+from tests.store.work import HAND_BACK, Connection, Hand, insert, make_branches, waits
 from tests.support.rules import rule
 from tests.support.wait import eventually
 
-Connection = psycopg.Connection[TupleRow]
 RULES = BreakerRules("mail", failures=3, within_s=60, open_for_s=30, max_open_s=100)
 
 

@@ -7,23 +7,13 @@ from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
-from psycopg.rows import TupleRow
 
 import rota
 from rota.model.job import Action, Status
 from rota.store import ops
 from tests.store.test_actions import dead, requeued
-from tests.store.work import (
-    SUCCEED,
-    Hand,
-    act,
-    after_it_waited,
-    insert,
-    one,
-)
+from tests.store.work import SUCCEED, Connection, Hand, act, after_it_waited, insert, one
 from tests.support.rules import rule
-
-Connection = psycopg.Connection[TupleRow]
 
 LATER = datetime(2100, 1, 1, tzinfo=UTC)
 

@@ -7,7 +7,6 @@ import random
 
 import psycopg
 import pytest
-from psycopg.rows import TupleRow
 
 from rota.model.job import Action
 from rota.model.settle import Transition
@@ -21,6 +20,7 @@ from tests.store.work import (
     PAYLOAD_MISMATCH,
     SNOOZE,
     SUCCEED,
+    Connection,
     Hand,
     act,
     after_it_waited,
@@ -30,8 +30,6 @@ from tests.store.work import (
     one,
 )
 from tests.support.rules import rule
-
-Connection = psycopg.Connection[TupleRow]
 
 
 def cancel(

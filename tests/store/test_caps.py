@@ -5,20 +5,27 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-import psycopg
 import pytest
-from psycopg.rows import TupleRow
 
 from rota.errors import UsageError
 from rota.model.job import Action, Status
 from rota.model.settle import Transition
 from rota.store import ops
 from tests.store.test_lanes import claim_ids, end
-from tests.store.work import FAIL, FAILURE, HAND_BACK, SNOOZE, Hand, act, expire, insert, waits
+from tests.store.work import (
+    FAIL,
+    FAILURE,
+    HAND_BACK,
+    SNOOZE,
+    Connection,
+    Hand,
+    act,
+    expire,
+    insert,
+    waits,
+)
 from tests.support.rules import rule
 from tests.support.wait import eventually
-
-Connection = psycopg.Connection[TupleRow]
 
 
 def cap_type(connection: Connection, max_running: int | None, name: str = "t") -> None:

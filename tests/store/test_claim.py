@@ -5,13 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import psycopg
-from psycopg.rows import TupleRow
 
 from rota.store import ops
-from tests.store.work import BEGINNING, FAIL, HAND_BACK, SUCCEED, Hand, expire, insert
+from tests.store.work import BEGINNING, FAIL, HAND_BACK, SUCCEED, Connection, Hand, expire, insert
 from tests.support.rules import rule
-
-Connection = psycopg.Connection[TupleRow]
 
 
 @rule("M30")

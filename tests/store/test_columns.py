@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import psycopg
 import pytest
-from psycopg.rows import TupleRow
 
 from rota.store import columns, ops
 from rota.store.columns import CLAIMED, JOB
 from rota.store.migrate import definitions
-from tests.store.work import Hand, insert
+from tests.store.work import Connection, Hand, insert
 from tests.support.rules import rule
-
-Connection = psycopg.Connection[TupleRow]
 
 
 def test_the_type_of_a_claimed_job_has_what_the_worker_reads(shared: Connection) -> None:

@@ -18,7 +18,6 @@ from asgiref.sync import sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import connections, transaction
 from psycopg import sql
-from psycopg.rows import TupleRow
 from psycopg_pool import ConnectionPool
 from sqlalchemy import Engine, MetaData, create_engine, make_url, text
 from sqlalchemy.exc import IntegrityError
@@ -40,11 +39,11 @@ from sqlalchemy.orm import (
 from sqlmodel.ext.asyncio.session import AsyncSession as SqlModelAsyncSession
 
 import rota
+from tests.store.work import Connection, count
 from tests.support.django_site import django_database
 from tests.support.rules import rule
 
 Mail = rota.JobType[[int], [int], None]
-Connection = psycopg.Connection[TupleRow]
 
 
 @pytest.fixture
@@ -77,12 +76,6 @@ def alias(database: str) -> Iterator[str]:
         yield alias
         connections[alias].close()
         del connections[alias]
-
-
-def count(connection: Connection) -> int:
-    found = connection.execute("select count(*) from rota.job").fetchone()
-    assert found is not None
-    return int(found[0])
 
 
 # SQLAlchemy

@@ -12,8 +12,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 from psycopg import sql
-from psycopg.conninfo import conninfo_to_dict
-from psycopg.rows import TupleRow
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 import rota
 from rota.store import ops
@@ -21,12 +20,10 @@ from rota.store.db import Database
 from rota.store.driver import drive
 from rota.store.drivers.psycopg3 import PsycopgDriver
 from rota.store.migrate import migrate
-from tests.store.work import Hand, insert
+from tests.store.work import Connection, Hand, insert
 from tests.support.databases import wait_until_unused
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
-
-Connection = psycopg.Connection[TupleRow]
 
 
 def name_of(url: str) -> str:
@@ -203,19 +200,11 @@ def test_a_renamed_database_is_stopped_and_goes_on_when_it_is_named_back(
 
 @rule("M87")
 def test_where_the_server_may_not_be_asked_the_name_alone_decides(
-    admin: Connection, database: str, connection: Connection
+    database: str, connection: Connection, role: str
 ) -> None:
-    role = f"owner_{uuid4().hex[:12]}"
-    command(admin, "create role {}", role)
-    try:
-        assert check(connection) is None
-        connection.execute("revoke execute on function pg_control_system() from public")
-        command(connection, "grant usage on schema rota to {}", role)
-        command(connection, "grant all on all tables in schema rota to {}", role)
-        command(connection, "set role {}", role)
-        assert connection.execute("select rota.system_identifier()").fetchone() == (None,)
-        assert check(connection) is None
-    finally:
-        connection.execute("reset role")
-        command(connection, "drop owned by {}", role)
-        command(admin, "drop role {}", role)
+    assert check(connection) is None
+    connection.execute("revoke execute on function pg_control_system() from public")
+    command(connection, "grant all on all tables in schema rota to {}", role)
+    with psycopg.connect(make_conninfo(database, user=role)) as theirs:
+        assert theirs.execute("select rota.system_identifier()").fetchone() == (None,)
+        assert check(theirs) is None

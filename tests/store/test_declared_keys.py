@@ -9,12 +9,10 @@ from typing import Any
 
 import psycopg
 import pytest
-from psycopg.rows import TupleRow
 
 import rota
+from tests.store.work import Connection
 from tests.support.rules import rule
-
-Connection = psycopg.Connection[TupleRow]
 
 LACKS_KEY = "idempotency_key is missing: job type 'welcome' declares one, made of user_id, template"
 

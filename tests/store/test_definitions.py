@@ -6,16 +6,14 @@ import subprocess
 
 import psycopg
 import pytest
-from psycopg.rows import TupleRow
 
 import rota
 from rota.errors import SchemaError, SchemaMissing
 from rota.store import migrate as schema
 from rota.store.migrate import Migrated, as_sql, migrate
+from tests.store.work import Connection
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
-
-Connection = psycopg.Connection[TupleRow]
 
 
 def _body(connection: Connection, name: str) -> str:

@@ -11,14 +11,13 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import IsolationLevel, pq
-from psycopg.rows import TupleRow, dict_row
+from psycopg.rows import dict_row
 
 import rota
 from rota.store.pools import POOL_MAX
+from tests.store.work import Connection, count
 from tests.support.rules import rule
 from tests.support.wait import eventually
-
-Connection = psycopg.Connection[TupleRow]
 
 
 @pytest.fixture
@@ -105,11 +104,6 @@ def test_a_job_commits_or_vanishes_with_the_transaction_of_any_connection(
             "select payload->>'to', queue, priority from rota.job order by id"
         ).fetchall()
         assert rows == [("ü", "email", 3), ("a", "email", 3), ("b", "email", 3)], where
-
-
-def count(connection: Connection) -> int:
-    [(found,)] = connection.execute("select count(*) from rota.job").fetchall()
-    return int(found)
 
 
 @rule("M20")

@@ -10,13 +10,10 @@ from typing import Any
 
 import psycopg
 import pytest
-from psycopg.rows import TupleRow
 
 import rota
+from tests.store.work import Connection
 from tests.support.rules import rule
-
-Connection = psycopg.Connection[TupleRow]
-
 
 NAIVE = datetime(2026, 1, 2)  # noqa: DTZ001
 

@@ -12,10 +12,8 @@ from psycopg.rows import TupleRow
 
 from rota.store import ops
 from tests.store.planned import move_clock
-from tests.store.work import BEGINNING, GIVE_UP, Hand, insert
+from tests.store.work import BEGINNING, GIVE_UP, Connection, Hand, insert
 from tests.support.rules import rule
-
-Connection = psycopg.Connection[TupleRow]
 
 LATE = "rota.clock() - interval '1 s'"
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import psycopg
-from psycopg.rows import TupleRow
-
+from tests.store.work import Connection
 from tests.support.rules import rule
-
-Connection = psycopg.Connection[TupleRow]
 
 
 def put_worker(connection: Connection, started: str, seen: str, *, stopped: bool = False) -> None:

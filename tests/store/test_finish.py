@@ -6,7 +6,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
@@ -21,6 +20,7 @@ from tests.store.work import (
     HAND_BACK,
     SNOOZE,
     SUCCEED,
+    Connection,
     Hand,
     drop_days,
     expire,
@@ -28,7 +28,6 @@ from tests.store.work import (
 )
 from tests.support.rules import rule
 
-Connection = psycopg.Connection[TupleRow]
 ALL = [SUCCEED, CANCEL, FAIL, GIVE_UP, SNOOZE, HAND_BACK]
 
 

@@ -8,12 +8,11 @@ from typing import Any
 
 import psycopg
 import pytest
-from psycopg.rows import TupleRow
 
 import rota
+from tests.store.work import Connection
 from tests.support.rules import rule
 
-Connection = psycopg.Connection[TupleRow]
 Invoice = rota.JobType[..., ..., None]
 Index = rota.JobType[[int], [int], None]
 

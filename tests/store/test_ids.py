@@ -7,16 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
-from psycopg.rows import TupleRow
 
 import rota
 from rota.observe.doctor import Level, examine
 from rota.store.db import Database
-from tests.store.work import FAIL, GIVE_UP, SUCCEED, Hand, insert, waits
+from tests.store.work import FAIL, GIVE_UP, SUCCEED, Connection, Hand, insert, waits
 from tests.support.rules import rule
 from tests.support.wait import eventually
-
-Connection = psycopg.Connection[TupleRow]
 
 
 def restart(connection: Connection) -> None:

@@ -8,15 +8,16 @@ from typing import Any
 
 import psycopg
 import pytest
-from psycopg.rows import TupleRow, dict_row
+from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
 import rota
 from rota.store.migrate import migrate
-from tests.store.work import insert as put
+from tests.store.work import Connection
+from tests.store.work import (
+    insert as put,
+)
 from tests.support.rules import rule
-
-Connection = psycopg.Connection[TupleRow]
 
 
 def _declare(app: rota.App, name: str = "send", **options: Any) -> Any:

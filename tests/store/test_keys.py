@@ -5,21 +5,25 @@ producer.
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
 import psycopg
 import pytest
-from psycopg.rows import TupleRow
 
 import rota
 from rota.model.settle import Transition
-from tests.store.work import CANCEL, FAIL, GIVE_UP, SNOOZE, SUCCEED, Hand, waits
+from tests.store.work import (
+    CANCEL,
+    FAIL,
+    GIVE_UP,
+    SNOOZE,
+    SUCCEED,
+    Connection,
+    Hand,
+    after_it_waited,
+)
 from tests.support.rules import rule
-from tests.support.wait import eventually
-
-Connection = psycopg.Connection[TupleRow]
 
 
 @pytest.fixture
@@ -44,27 +48,13 @@ def _concurrently(
 
     The first ends as asked once the second waits for it.
     """
-    with (
-        psycopg.connect(database) as first,
-        psycopg.connect(database, **options) as second,
-        ThreadPoolExecutor(1) as pool,
-    ):
+    with psycopg.connect(database) as first, psycopg.connect(database, **options) as second:
         second.execute("select 1")
         one = send.using(connection=first, key="k").enqueue()
-        other: Future[rota.Enqueued] = pool.submit(send.using(connection=second, key="k").enqueue)
-        eventually(waits(connection, second), what="the second enqueue waits for the first")
-        end(first)
-        result = other.result(30)
+        again = send.using(connection=second, key="k").enqueue
+        result = after_it_waited(connection, second, again, lambda: end(first))
         second.commit()
     return one, result
-
-
-def _commit(connection: Connection) -> None:
-    connection.commit()
-
-
-def _roll_back(connection: Connection) -> None:
-    connection.rollback()
 
 
 @rule("M51")
@@ -74,7 +64,7 @@ def _roll_back(connection: Connection) -> None:
 def test_a_second_enqueue_waits_for_the_first_and_gets_its_id(
     database: str, connection: Connection, send: Send, options: dict[str, Any]
 ) -> None:
-    first, second = _concurrently(database, connection, send, _commit, **options)
+    first, second = _concurrently(database, connection, send, Connection.commit, **options)
     assert second == rota.Enqueued(first.id, False, "queued")
     assert connection.execute("select id from rota.job").fetchall() == [(first.id,)]
 
@@ -83,7 +73,7 @@ def test_a_second_enqueue_waits_for_the_first_and_gets_its_id(
 def test_when_the_first_rolls_back_the_second_is_inserted(
     database: str, connection: Connection, send: Send
 ) -> None:
-    first, second = _concurrently(database, connection, send, _roll_back)
+    first, second = _concurrently(database, connection, send, Connection.rollback)
     assert second.created and second.id != first.id
     assert connection.execute("select id from rota.job").fetchall() == [(second.id,)]
 
@@ -153,7 +143,7 @@ def test_of_two_producers_one_takes_an_expired_key(
     send.using(key="k").enqueue()
     end_all(connection)
     connection.execute("update rota.idempotency set expires_at = now() - interval '1 s'")
-    first, second = _concurrently(database, connection, send, _commit)
+    first, second = _concurrently(database, connection, send, Connection.commit)
     assert second == rota.Enqueued(first.id, False, "queued")
 
 

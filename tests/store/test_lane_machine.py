@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-import psycopg
-from psycopg.rows import TupleRow
-
 from rota.model.job import Action, Job, Status
 from rota.model.settle import Transition
 from rota.store import ops
@@ -19,6 +16,7 @@ from tests.store.work import (
     GIVE_UP,
     HAND_BACK,
     SUCCEED,
+    Connection,
     Hand,
     expire,
     insert,
@@ -26,7 +24,6 @@ from tests.store.work import (
 )
 from tests.support.rules import rule
 
-Connection = psycopg.Connection[TupleRow]
 RETRY = Transition("retry", Status.FAILED, delay_s=3600.0, failure=FAILURE)
 SNOOZE = Transition("snooze", Status.QUEUED, charged=False, delay_s=3600.0)
 ENDS = [SUCCEED, RETRY, SNOOZE, HAND_BACK, GIVE_UP]

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import psycopg
 import pytest
-from psycopg.rows import TupleRow
 
 from tests.store.bulk import without_indexes
 from tests.store.cost import count_blocks
+from tests.store.work import Connection
 from tests.support.rules import rule
-
-Connection = psycopg.Connection[TupleRow]
 
 MANY = 20_000
 BLOCKS = 400

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import psycopg
 import pytest
-from psycopg.rows import TupleRow
 
 from rota.errors import UsageError
 from rota.model.job import Action, Job, Status
@@ -20,16 +19,14 @@ from tests.store.work import (
     HAND_BACK,
     SNOOZE,
     SUCCEED,
+    Connection,
     Hand,
     act,
+    after_it_waited,
     expire,
     insert,
-    waits,
 )
 from tests.support.rules import rule
-from tests.support.wait import eventually
-
-Connection = psycopg.Connection[TupleRow]
 
 AT_LIMIT = Transition(
     "hand_back", Status.QUEUED, charged=False, delay_s=60.0, waits_for="limit smtp"
@@ -164,15 +161,10 @@ def test_a_claim_decides_after_the_one_that_it_waited_for(
 ) -> None:
     insert(connection, 2, group_key="g")
     a, b = Hand(connection, "a"), Hand(another, "b")
-    waiting = waits(connection, another)
-    found: list[list[int]] = []
-    with connection.transaction():
-        assert len(claim_ids(a, 1)) == 1
-        thread = threading.Thread(target=lambda: found.append(claim_ids(b)))
-        thread.start()
-        eventually(waiting, what="b waits for the stripe")
-    thread.join()
-    assert found == [[]]
+    connection.execute("begin")
+    assert len(claim_ids(a, 1)) == 1
+    commit = partial(connection.execute, "commit")
+    assert after_it_waited(connection, another, lambda: claim_ids(b), commit) == []
     assert [status for status, _ in statuses(connection)] == ["running", "waiting"]
 
 

@@ -7,16 +7,14 @@ from typing import Any
 
 import psycopg
 import pytest
-from psycopg.rows import TupleRow
 
 import rota
 from tests.store.bulk import no_load_beside
 from tests.store.cost import count_blocks
-from tests.store.work import SUCCEED, Hand
+from tests.store.work import SUCCEED, Connection, Hand
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
 
-Connection = psycopg.Connection[TupleRow]
 Insert = Callable[..., int]
 
 MANY = 20_000

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import psycopg
 from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
 
@@ -19,13 +18,12 @@ from tests.store.work import (
     HAND_BACK,
     PAYLOAD_MISMATCH,
     SNOOZE,
+    Connection,
     Hand,
     expire,
     insert,
 )
 from tests.support.rules import rule
-
-Connection = psycopg.Connection[TupleRow]
 
 
 def _row(connection: Connection, columns: str) -> TupleRow | None:

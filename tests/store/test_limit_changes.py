@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from rota.store import ops
-from tests.store.limits import Connection, Limits
-from tests.store.work import Hand, insert
+from tests.store.limits import Limits
+from tests.store.work import Connection, Hand, insert
 from tests.support.rules import rule
 
 

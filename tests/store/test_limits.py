@@ -8,14 +8,12 @@ from datetime import timedelta
 
 import psycopg
 import pytest
-from psycopg.rows import TupleRow
 
 import rota
 from rota.model import bounds, cron
 from rota.model.units import LONGEST_S, seconds
+from tests.store.work import Connection
 from tests.support.rules import rule
-
-Connection = psycopg.Connection[TupleRow]
 
 LENGTHS = {
     "job_type": bounds.NAME_MAX, "notify_job": bounds.NAME_MAX, "queue": bounds.QUEUE_MAX,

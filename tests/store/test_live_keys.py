@@ -6,15 +6,12 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Any, Literal
 
-import psycopg
 import pytest
-from psycopg.rows import TupleRow
 
 import rota
-from tests.store.work import FAIL, GIVE_UP, HAND_BACK, SNOOZE, SUCCEED, Hand, expire
+from tests.store.work import FAIL, GIVE_UP, HAND_BACK, SNOOZE, SUCCEED, Connection, Hand, expire
 from tests.support.rules import rule
 
-Connection = psycopg.Connection[TupleRow]
 Export = rota.JobType[[int], [int], None]
 
 

@@ -7,17 +7,14 @@ from __future__ import annotations
 import msgspec
 import psycopg
 import pytest
-from psycopg.rows import TupleRow
 
 import rota
 from rota.declare.declaration import make_row
 from rota.model.job import Job
 from rota.model.settle import RetryRules
 from rota.store import ops
-from tests.store.work import BEGINNING, HAND_BACK, Hand, expire, insert
+from tests.store.work import BEGINNING, HAND_BACK, Connection, Hand, expire, insert
 from tests.support.rules import rule
-
-Connection = psycopg.Connection[TupleRow]
 
 STANDING = (
     "select status, attempts, coalesce(losses, 0), claims, start_recorded, run_at <= rota.clock() "

@@ -10,21 +10,12 @@ from typing import Any, cast
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
-from psycopg.rows import TupleRow
 
 import rota
 from rota.store.statements import Statements
-from tests.store.work import (
-    FAIL,
-    GIVE_UP,
-    SNOOZE,
-    SUCCEED,
-    Hand,
-    after_it_waited,
-)
+from tests.store.work import FAIL, GIVE_UP, SNOOZE, SUCCEED, Connection, Hand, after_it_waited
 from tests.support.rules import rule
 
-Connection = psycopg.Connection[TupleRow]
 Index = rota.JobType[[int], [int], None]
 
 

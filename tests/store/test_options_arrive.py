@@ -6,15 +6,13 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-import psycopg
 import pytest
-from psycopg.rows import TupleRow
 
 import rota
 from rota.declare.options import UsingOptions
+from tests.store.work import Connection
 from tests.support.rules import rule
 
-Connection = psycopg.Connection[TupleRow]
 Mail = rota.JobType[[int], [int], None]
 
 VALUES: dict[str, tuple[Any, str, Any]] = {

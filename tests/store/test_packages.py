@@ -6,18 +6,15 @@ import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
-import psycopg
 import pytest
-from psycopg.rows import TupleRow
 
 import rota
 from rota.errors import DeclarationError, SchemaMissing
 from rota.observe import doctor
 from rota.store import ops
 from tests.cli.here import Here
+from tests.store.work import Connection
 from tests.support.rules import rule
-
-Connection = psycopg.Connection[TupleRow]
 
 TABLE = "create table shop_item (id int primary key, name text check (name <> ''));"
 PUT = """

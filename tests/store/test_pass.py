@@ -5,16 +5,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import psycopg
 import pytest
-from psycopg.rows import TupleRow
 
 from rota.model.job import Job
 from rota.store import ops
-from tests.store.work import BEGINNING, Hand, expire, insert, make_branches
+from tests.store.work import BEGINNING, Connection, Hand, expire, insert, make_branches
 from tests.support.rules import rule
-
-Connection = psycopg.Connection[TupleRow]
 
 
 def finish(hand: Hand, *jobs: Job, where: ops.Branches | None = None) -> ops.Claimed:

@@ -15,10 +15,8 @@ import rota
 from rota.store import ops
 from rota.store.statements import Statements
 from tests.store.cost import count_blocks
-from tests.store.work import FAIL, SUCCEED, Hand, insert
+from tests.store.work import FAIL, SUCCEED, Connection, Hand, insert
 from tests.support.rules import rule
-
-Connection = psycopg.Connection[TupleRow]
 
 
 def actions(connection: Connection) -> list[TupleRow]:

@@ -10,7 +10,6 @@ from typing import Any, Literal, cast
 
 import psycopg
 import pytest
-from psycopg.rows import TupleRow
 
 import rota
 from tests.store.work import (
@@ -18,6 +17,7 @@ from tests.store.work import (
     HAND_BACK,
     SNOOZE,
     SUCCEED,
+    Connection,
     Hand,
     after_it_waited,
     expire,
@@ -26,7 +26,6 @@ from tests.store.work import (
 from tests.support.rules import rule
 from tests.support.wait import eventually
 
-Connection = psycopg.Connection[TupleRow]
 Index = rota.JobType[[int], [int], None]
 
 

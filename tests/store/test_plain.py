@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import psycopg
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from psycopg.rows import TupleRow, dict_row
+from psycopg.rows import dict_row
 
 from rota.store import ops
-from tests.store.work import SUCCEED, Hand, insert
+from tests.store.work import SUCCEED, Connection, Hand, insert
 from tests.support.rules import rule
-
-Connection = psycopg.Connection[TupleRow]
 
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {},

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import psycopg
-from psycopg.rows import TupleRow
-
 import rota
+from tests.store.work import Connection
 from tests.support.rules import rule
 from tests.support.wait import eventually
-
-Connection = psycopg.Connection[TupleRow]
 
 JOBS = 300
 WRITTEN = {"job": (JOBS, JOBS, JOBS), "history": (JOBS, 0, 0)}

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import psycopg
-from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
 
+from tests.store.work import Connection
 from tests.support.rules import rule
-
-Connection = psycopg.Connection[TupleRow]
 
 PLAIN: dict[str, Any] = {
     "id": 1, "job_type": "mail", "queue": "default", "priority": 0, "status": "queued",

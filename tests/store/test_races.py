@@ -7,23 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
-from psycopg.rows import TupleRow
 
 from rota.model.job import Action
-from tests.store.work import (
-    BEGINNING,
-    CANCEL,
-    FAIL,
-    SUCCEED,
-    Hand,
-    act,
-    insert,
-    waits,
-)
+from tests.store.work import BEGINNING, CANCEL, FAIL, SUCCEED, Connection, Hand, act, insert, waits
 from tests.support.rules import rule
 from tests.support.wait import eventually
-
-Connection = psycopg.Connection[TupleRow]
 
 
 @rule("M32", "M87")

@@ -19,10 +19,10 @@ from rota.model.job import Job, Status
 from rota.model.settle import Transition
 from rota.store import ops
 from rota.store.ops.finish import LIMIT_LOCKED
-from tests.store.limits import BEGINNING, Connection, Limits
+from tests.store.limits import BEGINNING, Limits
 from tests.store.test_caps import cap_queue
 from tests.store.test_lanes import end
-from tests.store.work import insert
+from tests.store.work import Connection, insert
 from tests.support.rules import rule
 
 SECOND: dict[str, Any] = {"starts": 19, "per_s": 10, "burst": 10}

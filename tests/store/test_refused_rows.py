@@ -74,19 +74,6 @@ def test_lost_jobs_are_reaped_around_one_that_stands_behind_a_lock(
     assert [lost.job for lost in hand.reap()] == [ids[3]]
 
 
-@rule("M2", "M13")
-def test_dead_jobs_are_archived_around_those_that_are_refused(
-    connection: psycopg.Connection[TupleRow],
-) -> None:
-    ids = insert(connection, JOBS)
-    connection.execute(
-        "update rota.job set status = 'dead', failed_at = now() - interval '91 days'"
-    )
-    _refuse(connection, [ids[0]], "raise exception 'not this one'")
-    moved, refusals = Hand(connection).run(ops.archive_dead(500))
-    assert (moved, list(refusals)) == (JOBS - 1, [ids[0]])
-
-
 @rule("M2", "M33")
 def test_starts_are_recorded_around_those_that_are_refused(
     connection: psycopg.Connection[TupleRow],

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import psycopg
-from psycopg.rows import TupleRow
 
 from rota.model.job import Status
-from tests.store.work import FAIL, PAYLOAD_MISMATCH, SUCCEED, Hand
+from tests.store.work import FAIL, PAYLOAD_MISMATCH, SUCCEED, Connection, Hand
 from tests.support.rules import rule
-
-Connection = psycopg.Connection[TupleRow]
 
 
 def _declare(connection: Connection, name: str, *aliases: str) -> None:

@@ -8,23 +8,14 @@ from typing import Any
 
 import psycopg
 import pytest
-from psycopg.rows import TupleRow
 
 import rota
 from rota.model.job import Action, Status
 from rota.store import ops
 from rota.store.statements import Statements
 from tests.store.planned import set_clock
-from tests.store.work import (
-    FAIL,
-    Hand,
-    after_it_waited,
-    insert,
-    one,
-)
+from tests.store.work import FAIL, Connection, Hand, after_it_waited, insert, one
 from tests.support.rules import rule
-
-Connection = psycopg.Connection[TupleRow]
 
 NOON = datetime(2026, 1, 14, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -14,11 +15,18 @@ from psycopg.rows import TupleRow
 from rota.errors import ConfigurationError, SchemaError
 from rota.store import ops
 from rota.store.migrate import migrate
-from tests.store.work import GIVE_UP, SUCCEED, Hand, drop_days, insert, waits
+from tests.store.work import (
+    GIVE_UP,
+    SUCCEED,
+    Connection,
+    Hand,
+    after_it_waited,
+    drop_days,
+    insert,
+    waits,
+)
 from tests.support.rules import rule
 from tests.support.wait import eventually
-
-Connection = psycopg.Connection[TupleRow]
 
 
 def rows(connection: Connection, query: str, *params: object) -> list[TupleRow]:
@@ -317,16 +325,16 @@ def test_a_producer_that_waits_for_a_key_that_is_just_being_forgotten_gets_it(
         "insert into rota.idempotency (job_type, key, job, expires_at) values ('t', 'k', 1, now() "
         "- interval '1 s')"
     )
-    with ThreadPoolExecutor(1) as pool, psycopg.connect(database) as retention:
+    with psycopg.connect(database) as retention:
         # What forgetting begins with: the key is there still, and locked.
         retention.execute("select from rota.idempotency for update")
-        sent = pool.submit(
-            second.execute, "insert into rota.job (job_type, idempotency_key) values ('t', 'k')"
-        )
-        eventually(waits(connection, second), what="the producer waits for the key")
-        assert Hand(retention).run(ops.forget_rows("keys", 10)) == 1
-        retention.commit()
-        assert sent.result(10).statusmessage == "INSERT 0 1"
+
+        def forget() -> None:
+            assert Hand(retention).run(ops.forget_rows("keys", 10)) == 1
+            retention.commit()
+
+        send = partial(insert, second, idempotency_key="k")
+        assert len(after_it_waited(connection, second, send, forget)) == 1
     assert rows(
         connection,
         "select i.job = j.id from rota.idempotency i, rota.job j where i.expires_at is null",

@@ -6,17 +6,14 @@ import json
 from typing import Any
 from uuid import uuid4
 
-import psycopg
 import pytest
-from psycopg.rows import TupleRow
 
 from rota.observe.events import ScheduleDisabled
 from rota.store import ops
 from tests.store.planned import Passes, at, fact, put, set_clock, ticks
-from tests.store.work import Hand
+from tests.store.work import Connection, Hand
 from tests.support.rules import rule
 
-Connection = psycopg.Connection[TupleRow]
 NOON = "2026-03-01 12:00:00"
 
 

@@ -6,20 +6,18 @@ import json
 from datetime import timedelta
 from typing import Any
 
-import psycopg
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from psycopg.rows import TupleRow
 
 import rota
 from rota.cli import run
 from tests.store.planned import set_clock
+from tests.store.work import Connection
 from tests.support.rules import rule
 
 pytestmark = pytest.mark.nightly
 
-Connection = psycopg.Connection[TupleRow]
 
 SAID = (
     "job_type, payload, payload_version, queue, priority, max_attempts, cron, timezone, catch_up, "

@@ -7,18 +7,14 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import psycopg
 import pytest
-from psycopg.rows import TupleRow
 
 import rota
 from rota.store import ops
 from rota.store.ops import Filter
-from tests.store.work import CANCEL, FAIL, GIVE_UP, SUCCEED, Hand, insert
+from tests.store.work import CANCEL, FAIL, GIVE_UP, SUCCEED, Connection, Hand, insert
 from tests.support.history import DAYS, fill
 from tests.support.rules import rule
-
-Connection = psycopg.Connection[TupleRow]
 
 ROWS = 140_000
 PAGE_BLOCKS = 1_000

@@ -8,15 +8,13 @@ import re
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
-from psycopg.rows import TupleRow
 
 from rota.cli import run
 from rota.observe.doctor import examine
 from rota.store.db import Database
 from rota.store.statements import source, sql_files
+from tests.store.work import Connection
 from tests.support.rules import rule
-
-Connection = psycopg.Connection[TupleRow]
 
 STATEMENTS = [
     name

@@ -14,14 +14,12 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
-from psycopg.rows import TupleRow
 
 import rota
 from tests.docs.reader import ROOT, read_page
-from tests.store.work import insert
+from tests.store.work import Connection, insert
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker.process import WorkerProcess
@@ -34,7 +32,6 @@ GRANTS = next(
     )
     if "my_sql_worker" in block
 )
-Connection = psycopg.Connection[TupleRow]
 JOBS = 20
 
 

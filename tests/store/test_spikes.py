@@ -15,7 +15,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from psycopg.rows import TupleRow
 
 import rota
 from rota.model.job import Job
@@ -28,14 +27,12 @@ from rota.worker.claimer import Claimer
 from tests.conftest import _execute, _is_there
 from tests.store.bulk import no_load_beside, without_indexes
 from tests.store.planned import move_clock
-from tests.store.work import BEGINNING, FAIL, Hand
+from tests.store.work import BEGINNING, FAIL, Connection, Hand
 from tests.support.clock import ManualClock
 from tests.support.databases import wait_until_unused
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
 from tests.worker.alone import lone_executor, make_spec
-
-Connection = psycopg.Connection[TupleRow]
 
 NAME = "rota_spikes"
 JOBS = 50_000

@@ -17,13 +17,12 @@ import psycopg
 import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
-from psycopg.rows import TupleRow
 
 import rota
 from rota.cli import run
 from rota.store.migrate import migrate
 from tests.docs.reader import read_page
-from tests.store.work import drop_days
+from tests.store.work import Connection, drop_days
 from tests.support.rules import rule
 
 PAGES = ["tables-and-sql.md", "sql-enqueue-and-read.md", "sql-actions.md", "sql-worker.md"]
@@ -37,7 +36,6 @@ BLOCKS = re.findall(
 )
 STATEMENT = re.compile(r"(.+?);(?:  -- ([A-Z]+ [0-9 ]+))?\n", re.DOTALL)
 ROLES = ["my_producer", "my_reader", "my_operator", "my_sql_worker", "my_worker"]
-Connection = psycopg.Connection[TupleRow]
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import sql
-from psycopg.rows import TupleRow, dict_row
+from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
 import rota
@@ -18,10 +18,9 @@ from rota.model.retry import Exponential
 from tests.pure.test_redaction import URLS_AND_NAMES
 from tests.store.cost import count_blocks
 from tests.store.planned import at, set_clock
-from tests.store.work import Hand, drop_days, expire, insert
+from tests.store.work import Connection, Hand, drop_days, expire, insert
 from tests.support.rules import rule
 
-Connection = psycopg.Connection[TupleRow]
 LOST = "RT001"
 
 

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
 import rota
 from rota.model.job import Job
 from rota.store import ops
-from tests.store.work import CANCEL, FAIL, GIVE_UP, HAND_BACK, SUCCEED, Hand, expire, insert
+from tests.store.work import (
+    CANCEL,
+    FAIL,
+    GIVE_UP,
+    HAND_BACK,
+    SUCCEED,
+    Connection,
+    Hand,
+    expire,
+    insert,
+)
 from tests.support.rules import rule
-
-Connection = psycopg.Connection[TupleRow]
 
 
 def rows(connection: Connection, query: str, *params: object) -> list[TupleRow]:

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import json
 
-import psycopg
 import pytest
-from psycopg.rows import TupleRow
 
 from rota.observe.events import Bus
 from rota.store import ops
 from rota.store.db import Database
 from rota.store.link import StoreLink
 from rota.upkeep.upkeep_set import UpkeepSet
-from tests.store.work import Hand
+from tests.store.work import Connection, Hand
 from tests.support.rules import rule
-
-Connection = psycopg.Connection[TupleRow]
 
 BEGINNING = "1970-01-01T00:00:00Z"
 JOB = "insert into rota.job (job_type, queue, priority, status, {}) values ('t', 'default', 0, {})"

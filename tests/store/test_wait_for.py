@@ -5,9 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import psycopg
 import pytest
-from psycopg.rows import TupleRow
 
 import rota
 from rota.model.job import Status
@@ -16,11 +14,10 @@ from rota.model.retry import DEFAULT_RETRY
 from rota.model.settle import RetryRules, Transition, settle
 from rota.store import ops
 from rota.testing import Harness
-from tests.store.work import BEGINNING, SUCCEED, Hand, insert, waits
+from tests.store.work import BEGINNING, SUCCEED, Connection, Hand, insert, waits
 from tests.support.rules import rule
 from tests.support.wait import eventually
 
-Connection = psycopg.Connection[TupleRow]
 NOTES: list[Any] = []
 
 

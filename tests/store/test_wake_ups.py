@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-import psycopg
 import pytest
-from psycopg.rows import TupleRow
 
 from rota.store import ops
 from rota.store.statements import Statements
-from tests.store.work import Hand
+from tests.store.work import Connection, Hand
 from tests.support.rules import rule
-
-Connection = psycopg.Connection[TupleRow]
 
 WORKER = (
     "insert into rota.worker (name, host, pid, version, release, job_types, queues, heartbeat_at) "

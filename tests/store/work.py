@@ -21,6 +21,7 @@ from rota.store.drivers.psycopg3 import PsycopgDriver
 from tests.support.wait import eventually
 
 T = TypeVar("T")
+Connection = psycopg.Connection[TupleRow]
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 FAILURE = Failure("OSError", "no route to host", "transient", "default", None, "a stack")
@@ -39,9 +40,7 @@ PAYLOAD_MISMATCH = Transition(
 )
 
 
-def waits(
-    connection: psycopg.Connection[TupleRow], own: psycopg.Connection[TupleRow]
-) -> Callable[[], bool]:
+def waits(connection: Connection, own: Connection) -> Callable[[], bool]:
     """Whether the session of `own` waits for a lock, asked on the other connection."""
     pid = own.info.backend_pid
     query = "select wait_event_type = 'Lock' from pg_stat_activity where pid = %s"
@@ -49,8 +48,8 @@ def waits(
 
 
 def after_it_waited(
-    connection: psycopg.Connection[TupleRow],
-    own: psycopg.Connection[TupleRow],
+    connection: Connection,
+    own: Connection,
     doing: Callable[[], T],
     ending: Callable[[], object],
 ) -> T:
@@ -62,7 +61,12 @@ def after_it_waited(
         return done.result(30)
 
 
-def one(connection: psycopg.Connection[TupleRow], query: str) -> TupleRow:
+def count(connection: Connection) -> int:
+    """How many jobs others see."""
+    return int(one(connection, "select count(*) from rota.job")[0])
+
+
+def one(connection: Connection, query: str) -> TupleRow:
     [row] = connection.execute(query.encode()).fetchall()
     return row
 
@@ -71,7 +75,7 @@ def one(connection: psycopg.Connection[TupleRow], query: str) -> TupleRow:
 class Hand:
     """What one worker does at the store, on a connection of its own."""
 
-    connection: psycopg.Connection[TupleRow]
+    connection: Connection
     name: str = "hand"
     release: str = "1"
     types: Sequence[str] = ("t",)
@@ -205,7 +209,7 @@ def make_branches(*queues: str, priorities: Sequence[int] = (0,), room: int = 10
     )
 
 
-def insert(connection: psycopg.Connection[TupleRow], count: int = 1, **columns: Any) -> list[int]:
+def insert(connection: Connection, count: int = 1, **columns: Any) -> list[int]:
     """Insert jobs alike; their ids."""
     given = {"job_type": "t", "queue": "default", "priority": 0, **columns}
     values = ", ".join(f"%({name})s" for name in given)
@@ -219,13 +223,13 @@ def insert(connection: psycopg.Connection[TupleRow], count: int = 1, **columns: 
     return [row[0] for row in done.fetchall()]
 
 
-def expire(connection: psycopg.Connection[TupleRow]) -> None:
+def expire(connection: Connection) -> None:
     connection.execute(
         "update rota.job set locked_until = rota.clock() - interval '1 s' where status = 'running'"
     )
 
 
-def drop_days(connection: psycopg.Connection[TupleRow], *tables: str) -> None:
+def drop_days(connection: Connection, *tables: str) -> None:
     """Drop the partitions of these tables, as if nobody had made them in time."""
     days = connection.execute(
         "select inhrelid::regclass::text from pg_inherits where inhparent = any (%s::regclass[])",

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 import psycopg
 import pytest
-from psycopg.rows import TupleRow
 
 import rota
 from rota.errors import DatabaseUnavailable, PayloadError, SchemaError, SchemaMissing
@@ -34,14 +33,13 @@ from rota.store.migrate import migrate
 from tests.store.conformance.adapters import Adapter
 from tests.store.conformance.kinds import ADAPTERS
 from tests.store.rows import row
-from tests.store.work import FAIL, SUCCEED, Hand
+from tests.store.work import FAIL, SUCCEED, Connection, Hand, count
 from tests.support.databases import Databases
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
 from tests.support.wait import eventually
 
 T = TypeVar("T")
-Connection = psycopg.Connection[TupleRow]
 Open = Callable[..., Adapter]
 
 
@@ -111,12 +109,6 @@ class DriverHand(Hand):
 def small_statements(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bulk of fifty jobs takes so many statements that not all are on their way at once."""
     monkeypatch.setattr("rota.store.ops.enqueue.INSERT_MAX", 10)
-
-
-def count(connection: Connection) -> int:
-    found = connection.execute("select count(*) from rota.job").fetchone()
-    assert found is not None
-    return int(found[0])
 
 
 def needs_autocommit(adapter: Adapter) -> None:
@@ -230,14 +222,6 @@ def test_jobs_are_claimed_renewed_and_ended(adapter: Adapter, connection: Connec
     assert (written[ids[0]].status, written[ids[1]].status) == ("succeeded", "failed")
     assert written[ids[1]].run_at is not None
     assert [one.message for one in adapter.run(ops.attempts(ids[1]))] == ["no route to host"]
-
-
-@rule("M85")
-def test_reads_that_find_nothing_say_so(adapter: Adapter) -> None:
-    assert adapter.run(ops.find(ops.Filter(job_type="none"))) == []
-    assert adapter.run(ops.oldest_due()) is None
-    assert adapter.run(ops.pauses()) == []
-    assert adapter.run(ops.stats(1, None, None)).types == []
 
 
 @rule("M87")

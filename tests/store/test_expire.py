@@ -195,7 +195,6 @@ def test_a_job_expires_by_the_database_s_clock_alone(shared: Connection) -> None
     ("workers", "said"),
     [
         ([], "no worker was alive"),
-        ([{"types": ("other",)}], "no live worker knew its type 't'"),
         ([{"queues": ("other",)}], "no live worker served its queue 'default'"),
         ([{"types": ("other",)}, {"queues": ("other",)}],
             "no live worker that knew its type 't' served its queue 'default'"),

@@ -128,17 +128,6 @@ def test_a_second_pause_replaces_reason_and_end_and_a_resume_of_what_runs_writes
 
 
 @rule("M87")
-async def test_the_async_calls_of_a_pause_do_the_same(app: rota.App, shared: Connection) -> None:
-    pause = await app.queues.apause("q", duration=timedelta(hours=1))
-    everything = await app.queues.apause_all()
-    assert await app.queues.apauses() == [everything, pause]
-    assert await app.queues.aresume("q") is True
-    assert await app.queues.aresume_all() is True
-    assert await app.queues.aresume_copy() is False
-    assert "@" in actions(shared)[0][2]  # user@host
-
-
-@rule("M87")
 def test_a_pause_of_everything_stops_every_queue_and_the_scheduler_learns_it(
     app: rota.App, shared: Connection
 ) -> None:

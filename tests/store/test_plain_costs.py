@@ -64,22 +64,6 @@ def difference(
     return {table: rows for table, rows in grown.items() if rows != (0, 0, 0)}
 
 
-@rule("M51")
-def test_a_bulk_with_keys_calls_no_function_of_the_server_for_each_job(
-    connection: Connection, app: rota.App
-) -> None:
-    keyed = app.job("keyed")(lambda: None)
-    with connection.transaction():
-        connection.execute("set local track_functions = 'pl'")
-        app.enqueue_many(
-            [keyed.using(key=f"{n}").new() for n in range(JOBS)], connection=connection
-        )
-        called = connection.execute(
-            "select funcname, calls from pg_stat_xact_user_functions where calls > 2"
-        ).fetchall()
-    assert called == []
-
-
 @rule("M14", "M51")
 def test_a_bulk_with_keys_reads_no_others_also_in_a_session_that_began_with_none(
     connection: Connection, app: rota.App

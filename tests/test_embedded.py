@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import pwd
 import shutil
 import signal
-import socket
 import stat
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -21,8 +18,8 @@ import psutil
 import psycopg
 import pytest
 
-from rota import embedded, errors
-from rota.embedded import guard, server
+from rota import embedded
+from rota.embedded import guard
 from tests.support import forked
 from tests.support.guard import locked
 from tests.support.rules import rule
@@ -39,42 +36,6 @@ import sys
 from pathlib import Path
 from rota import embedded
 print(embedded.start(Path(sys.argv[1])), flush=True)
-sys.stdin.read()
-"""
-
-# As USE, with the programs of argv[2].
-USE_THESE = """
-import sys
-from pathlib import Path
-from rota import embedded
-embedded.server.postgres_binaries = lambda: Path(sys.argv[2])
-print(embedded.start(Path(sys.argv[1])), flush=True)
-sys.stdin.read()
-"""
-
-# Becomes PostgreSQL late, and does not show until then whose server it will be: as while the kernel
-# loads it, where the machine has a lot to do.
-LATE = """#!/bin/sh
-export LATE="$(printf '%s\\n' "$@")"
-exec sh -c 'sleep 0.3; IFS="
-"; set -f; exec "{}" $LATE'
-"""
-
-# As USE, but when its input ends it leaves a forked child behind, which stays until the file in
-# argv[2] is gone.
-FORK_STAYS = """
-import os, sys, time
-from pathlib import Path
-from rota import embedded
-print(embedded.start(Path(sys.argv[1])), flush=True)
-reader, writer = os.pipe()
-if not os.fork():
-    os.close(writer)
-    os.read(reader, 1)
-    while Path(sys.argv[2]).exists():
-        time.sleep(0.02)
-    os._exit(0)
-os.close(reader)
 sys.stdin.read()
 """
 
@@ -95,21 +56,11 @@ sys.stdin.read()
 class User:
     """A process that uses the directory's server."""
 
-    def __init__(
-        self,
-        directory: Path,
-        *arguments: str,
-        code: str = USE,
-        python: str | None = None,
-        **options: Any,
-    ) -> None:
-        command = ["-c", code, str(directory), *arguments]
+    def __init__(self, directory: Path, *, code: str = USE) -> None:
+        command = ["-c", code, str(directory)]
         streams: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         streams["text"] = True
-        if python is None:
-            self.process: subprocess.Popen[str] = forked.start(command, env=os.environ, **streams)
-        else:
-            self.process = subprocess.Popen([python, *command], **streams, **options)
+        self.process: subprocess.Popen[str] = forked.start(command, env=os.environ, **streams)
 
     def line(self) -> str:
         """The next line that it prints: first of all the URL."""
@@ -117,11 +68,6 @@ class User:
         line = str(self.process.stdout.readline()).strip()
         assert line, self.process.communicate(timeout=WAIT_S)[1]
         return line
-
-    def ask_to_leave(self) -> None:
-        assert self.process.stdin
-        self.process.stdin.close()
-        self.process.stdin = None  # for communicate
 
     def leave(self) -> str:
         """End it as programs end. Return what it wrote to standard error."""
@@ -173,27 +119,6 @@ def made_directory(directory: Path, made: Path) -> Path:
     """As `directory`, but initdb has been there."""
     copy(made, directory)
     return directory
-
-
-@pytest.fixture(scope="session")
-def as_nobody() -> dict[str, Any]:
-    """Make an ordinary `User`: a user, and a Python that users other than root may run and read."""
-    nobody = pwd.getpwnam("nobody")
-    options: dict[str, Any] = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
-    here = [str(Path(str(module.__file__)).parents[1]) for module in (errors, psycopg)]
-    options["env"] = os.environ | {"PYTHONPATH": os.pathsep.join(here)}
-    check = "from rota.embedded import server; server.postgres_binaries()"
-    for python in (sys.executable, "/usr/bin/python3"):
-        try:
-            tried = subprocess.run(
-                [python, "-c", check], capture_output=True, text=True, check=False, **options
-            )
-            problem = tried.stderr
-        except OSError as error:
-            problem = str(error)
-        if not problem:
-            return {**options, "python": python}
-    pytest.skip(f"the user nobody can run no Python, or not read Rota: {problem}")
 
 
 def copy(made: Path, directory: Path) -> None:
@@ -312,19 +237,6 @@ def test_a_server_left_by_killed_users_and_a_killed_guard_is_cleared_up(
 
 
 @pytest.mark.nightly
-def test_a_server_that_is_late_in_becoming_one_is_waited_for(
-    place: Path, made_directory: Path
-) -> None:
-    binaries = place / "late" / "bin"
-    binaries.mkdir(parents=True)
-    (binaries / "postgres").write_text(LATE.format(server.postgres_binaries() / "postgres"))
-    (binaries / "postgres").chmod(0o755)
-    user = User(made_directory, str(binaries), code=USE_THESE)
-    assert query(user.line()) == [(42,)]
-    user.leave()
-
-
-@pytest.mark.nightly
 def test_many_that_start_at_once_get_one_server(directory: Path) -> None:
     users = [User(directory) for _ in range(6)]
     urls = {user.line() for user in users}
@@ -376,25 +288,6 @@ def test_data_survive_their_users_and_a_killed_server(made_directory: Path) -> N
 
 
 @pytest.mark.nightly
-def test_a_killed_server_is_replaced_while_a_session_of_it_still_computes(
-    made_directory: Path,
-) -> None:
-    user = User(made_directory)
-    url = user.line()
-    connection = psycopg.connect(url)
-    # Computes for about a second without looking whether its server is alive.
-    connection.pgconn.send_query(
-        b"SELECT count(*) FROM generate_series(1, 3000) AS a, generate_series(1, 3000) AS b"
-    )
-    kill_server(made_directory)
-    again = User(made_directory)
-    assert query(again.line()) == [(42,)]
-    connection.close()
-    again.leave()
-    user.leave()
-
-
-@pytest.mark.nightly
 def test_an_interrupted_creation_is_begun_again(directory: Path) -> None:
     (directory / "data.new-1").mkdir(parents=True)
     (directory / "data.new-1" / "PG_VERSION").write_text("18\n")
@@ -418,20 +311,6 @@ def test_a_pid_file_that_names_no_server_is_none(made_directory: Path) -> None:
     user.leave()
 
 
-@pytest.mark.nightly
-def test_the_socket_of_a_killed_server_does_not_hide_the_next_one_where_the_directory_was_moved_to(
-    made_directory: Path, place: Path
-) -> None:
-    with socket.socket(socket.AF_UNIX) as left_behind:
-        left_behind.bind(str(made_directory / guard.DATA / ".s.PGSQL.5432"))
-    moved = place / ("m" * 120) / ".rota"
-    moved.parent.mkdir()
-    made_directory.rename(moved)
-    user = User(moved)
-    assert query(user.line()) == [(42,)]
-    user.leave()
-
-
 def test_any_path_will_do(place: Path, made: Path) -> None:
     name = 'it\'s, 100% "odd" $HOME `id` \\ é' + "l" * 120
     directory = place / name / ".rota"
@@ -444,19 +323,6 @@ def test_any_path_will_do(place: Path, made: Path) -> None:
     assert stat.S_IMODE(sockets.stat().st_mode) == 0o700
     user.leave()
     assert not sockets.exists()
-
-
-@pytest.mark.nightly
-def test_a_forked_child_is_a_user(made_directory: Path, place: Path) -> None:
-    (place / "stay").touch()
-    user = User(made_directory, str(place / "stay"), code=FORK_STAYS)
-    url = user.line()
-    user.ask_to_leave()
-    user.process.wait(WAIT_S)
-    assert query(url) == [(42,)]
-    (place / "stay").unlink()
-    eventually(lambda: is_gone(made_directory), WAIT_S)
-    user.leave()
 
 
 def test_a_forked_child_that_ends_leaves_its_parents_server_alone(made_directory: Path) -> None:
@@ -480,20 +346,6 @@ def test_stop_does_not_ask_who_uses_it_and_the_next_start_starts_again(
     assert query(again.line()) == [(42,)]
     again.leave()
     user.leave()
-    eventually(lambda: is_gone(made_directory), WAIT_S)
-
-
-def test_a_process_starts_it_again_after_another_stopped_it(made_directory: Path) -> None:
-    (made_directory / "sessions").unlink(missing_ok=True)
-    done = run(
-        "import sys; d = Path(sys.argv[1])\n"
-        "url = embedded.start(d); assert embedded.start(d) == url\n"
-        "embedded.stop(d); assert embedded.running(d) is None\n"
-        "assert embedded.start(d) == url == embedded.running(d)",
-        made_directory,
-    )
-    assert done.returncode == 0, done.stderr
-    assert len(done.stderr.splitlines()) == 1, "of the same session"
     eventually(lambda: is_gone(made_directory), WAIT_S)
 
 
@@ -546,39 +398,6 @@ def test_data_of_another_postgresql_are_left_alone(made_directory: Path) -> None
     done = run("embedded.start()", made_directory)
     assert "of PostgreSQL 16, not 18" in done.stderr
     eventually(lambda: is_gone(made_directory), WAIT_S)
-
-
-@pytest.mark.nightly
-@pytest.mark.skipif(not AS_ROOT, reason="the whole suite runs as an ordinary user")
-def test_it_works_as_an_ordinary_user_and_root_who_joins_leaves_the_data_theirs(
-    place: Path, made_directory: Path, as_nobody: dict[str, Any]
-) -> None:
-    home = place / "home"
-    home.mkdir(mode=0o700)
-    os.chown(home, as_nobody["user"], as_nobody["group"])
-    directory = home / ".rota"
-
-    user = User(directory, **as_nobody)
-    url = user.line()
-    assert server_owner(directory) == "nobody"
-    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
-    assert query(url) == [(42,)]
-    user.leave()
-    eventually(lambda: is_gone(directory), WAIT_S)
-
-    root = User(directory)
-    assert query(root.line()) == [(42,)]
-    assert server_owner(directory) == "nobody"
-    user = User(directory, **as_nobody)
-    user.line()
-    root.leave()
-    assert query(url) == [(42,)]
-    user.kill()
-    eventually(lambda: is_gone(directory), WAIT_S)
-
-    stranger = User(made_directory, **as_nobody)
-    error = stranger.process.communicate(timeout=WAIT_S)[1]
-    assert "EmbeddedError" in error and "belongs to another user" in error
 
 
 @pytest.mark.skipif(not AS_ROOT, reason="only root's server runs as another user")

@@ -28,77 +28,7 @@ from tests.support.rules import rule
 from tests.worker import heavy
 from tests.worker.alone import give, lone_executor
 from tests.worker.hand import Hand
-from tests.worker.table import Connection, put, put_many, rows
-
-
-class Unfinished(rota.Snooze):
-    def __init__(self) -> None:
-        """Not calling super leaves it without a time."""
-
-
-class OddErrno(OSError):
-    @property
-    def errno(self) -> int:  # type: ignore[override]
-        raise RuntimeError("no errno here")
-
-
-class OddReasonOfEndpoint(ConnectionError):
-    @property
-    def endpoint_reason(self) -> str:
-        raise RuntimeError("no reason here")
-
-
-class ExitsWhenShown(Exception):
-    def __str__(self) -> str:
-        raise SystemExit(3)
-
-
-class OddClass(Exception):
-    @property  # type: ignore[misc]
-    def __class__(self) -> Any:
-        raise self.args[0]
-
-
-class OddReason(rota.Dead):
-    @property
-    def reason(self) -> str:
-        raise GeneratorExit
-
-    @reason.setter
-    def reason(self, _: str) -> None: ...
-
-
-@rule("M33", "M43")
-async def test_what_cannot_be_read_fails_its_own_attempt_and_no_other(
-    database: str, connection: Connection
-) -> None:
-    jobs = rota.Jobs()
-    errors = [
-        Outcome("neither this nor that"),
-        Unfinished(),
-        OddErrno("odd"),
-        OddReasonOfEndpoint("odd"),
-        ExitsWhenShown(),
-        OddClass(RuntimeError("no class here")),
-        OddClass(GeneratorExit()),
-        OddClass(asyncio.CancelledError()),
-        OddReason("odd"),
-    ]
-
-    @jobs.job("odd", retry=rota.Fixed("1h"), timeout="3s", breaker=rota.Breaker("odd"))
-    async def odd(which: int) -> None:
-        raise errors[which]
-
-    @jobs.job("quick")
-    async def quick() -> None: ...
-
-    ids = [put(connection, "odd", which=which) for which in range(len(errors))]
-    put_many(connection, "quick", 3)
-    report = await Hand(database, jobs, drain=True).run()
-    assert (report.succeeded, report.failed) == (3, len(errors))
-    kept = rows(connection, "select status, error_type from rota.job where id = any(%s)", ids)
-    assert {status for status, _ in kept} == {"failed"}
-    assert "rota.errors.AttemptTimeout" not in {kind for _, kind in kept}
+from tests.worker.table import Connection, put, rows
 
 
 @rule("M35", "M42")

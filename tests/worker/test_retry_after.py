@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 import rota
-from rota.model.classify import classify
 from tests.support.rules import rule
 from tests.support.web import Web, serving
 from tests.worker.hand import Hand
@@ -54,18 +53,13 @@ def waits_s(connection: Connection) -> float:
 
 
 @rule("M40", "M41")
-@pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize(
-    ("headers", "expected_s"),
+    ("status", "headers", "expected_s"),
     [
-        ({"Retry-After": "7"}, 7),
-        ({"retry-after": " 7 "}, 7),
-        ({"Retry-After": "9999999"}, 86_400),
-        ({}, 3_600),
-        ({"Retry-After": "0"}, 3_600),
-        ({"Retry-After": "soon"}, 3_600),
-        ({"Retry-After": "-5"}, 3_600),
-        ({"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}, 3_600),
+        (429, {"retry-after": " 7 "}, 7),
+        (503, {"Retry-After": "9999999"}, 86_400),
+        (429, {}, 3_600),
+        (503, {"Retry-After": "-5"}, 3_600),
     ],
 )
 async def test_an_answer_that_says_when_is_obeyed(
@@ -82,19 +76,17 @@ async def test_an_answer_that_says_when_is_obeyed(
     assert waits_s(connection) == expected_s
 
 
-@pytest.mark.parametrize("wrong", [(99,), (600,), (True,), ("404",), 404, (404.0,)])
+@pytest.mark.parametrize("wrong", [(99,), (600,), (True,), 404])
 def test_what_is_no_error_and_no_status_code_is_refused(wrong: Any) -> None:
     with pytest.raises(rota.UsageError, match="exception classes and status codes"):
         rota.Jobs().job("asks", retry_on=wrong)
 
 
 @rule("M41", "M43")
-@pytest.mark.parametrize("is_async", [False, True])
 @pytest.mark.parametrize(
     ("outcome", "where", "message", "expected_s"),
     [
         (rota.Retry(), "failed", "HTTP Error 429: Too Many Requests", 7),
-        (rota.Retry("busy"), "failed", "busy: HTTP Error 429: Too Many Requests", 7),
         (rota.Retry("busy", after="5m"), "failed", "busy: HTTP Error 429: Too Many Requests", 300),
         (rota.Dead("enough"), "dead", "enough: HTTP Error 429: Too Many Requests", None),
     ],
@@ -103,7 +95,6 @@ async def test_an_outcome_raised_from_an_error_keeps_what_the_error_was(
     database: str,
     connection: Connection,
     web: Web,
-    is_async: bool,
     outcome: rota.Retry | rota.Dead,
     where: str,
     message: str,
@@ -117,11 +108,8 @@ async def test_an_outcome_raised_from_an_error_keeps_what_the_error_was(
         except urllib.error.HTTPError as error:
             raise outcome from error
 
-    async def try_it_from_the_loop() -> None:
-        await asyncio.to_thread(try_it)
-
     put(connection, "asks")
-    await work(database, try_it_from_the_loop if is_async else try_it)
+    await work(database, try_it)
     [(*kept, stack)] = rows(
         connection,
         "select j.status, a.error_type, a.message, a.response_code, a.verdict_rule, a.stack "
@@ -156,28 +144,6 @@ class Answer(Exception):
         self.headers = headers
 
 
-class Unprintable:
-    def __str__(self) -> str:
-        raise RuntimeError("not me")
-
-
-@rule("M41", "M43")
-@pytest.mark.parametrize(
-    ("headers", "expected_s"),
-    [
-        ({"Retry-After": 7}, 7),
-        ({"Retry-After": "7.5"}, 7.5),
-        ({Unprintable(): "1", "Retry-After": "7"}, None),
-        ({"Retry-After": Unprintable()}, None),
-        ([("Retry-After", "7")], None),
-        ("Retry-After: 7", None),
-    ],
-)
-def test_headers_of_any_kind_cost_no_verdict(headers: Any, expected_s: float | None) -> None:
-    seen = classify(Answer(headers))
-    assert (seen.rule, seen.retry_after_s) == ("status 429", expected_s)
-
-
 @rule("M41")
 async def test_an_answer_in_a_group_is_obeyed_too(database: str, connection: Connection) -> None:
     async def asks() -> None:
@@ -202,20 +168,3 @@ async def test_a_retry_from_an_error_that_is_fatal_waits_as_its_server_asks(
     put(connection, "asks")
     await work(database, asks)
     assert waits_s(connection) == 7
-
-
-@rule("M41")
-async def test_an_outcome_may_have_any_attribute_of_the_users(
-    database: str, connection: Connection
-) -> None:
-    class NoUse(rota.Dead):
-        def __init__(self, cause: Exception) -> None:
-            super().__init__("no use")
-            self.cause = cause
-
-    def asks() -> None:
-        raise NoUse(ValueError("why"))
-
-    put(connection, "asks")
-    await work(database, asks)
-    assert rows(connection, "select status, last_error from rota.job") == [("dead", "no use")]

@@ -7,14 +7,13 @@ import json
 import os
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 import sentry_sdk
-from psycopg.rows import TupleRow
 
 import rota
 from rota import events
@@ -24,8 +23,8 @@ from rota.model.outcome import Failure
 from tests.support import forked
 from tests.support.cli import CommandLine
 from tests.support.rules import rule
+from tests.worker.table import Connection
 
-Connection = psycopg.Connection[TupleRow]
 Item = tuple[str, dict[str, Any]]
 ROOT = Path(__file__).parents[2]
 CARD = f"4929-{1234}"
@@ -160,19 +159,13 @@ def test_a_job_that_a_crashed_worker_lost_and_trouble_without_an_error_are_repor
     app._bus.emit(events.JobDead(**of, failure=lost))
     app._bus.emit(events.LeaseLost(**of))
     alert: dict[str, Any] = {"rule": "r", "subject": "", "message": "10 dead", "value": 10.0}
-    since = app._database.run(_read_clock())
+    since = datetime.now(UTC)
     app._bus.emit(events.AlertFired(**alert, since=since, severity="warning", repeated=False))
     dead, trouble, fired = receiver.of("event")
     assert dead["exception"]["values"] == [{"type": "LeaseExpired", "value": "its worker is gone"}]
     assert dead["fingerprint"] == ["rota", "t", "LeaseExpired"]
     assert "lease lost by w" in trouble["message"] and trouble["level"] == "error"
     assert fired["fingerprint"] == ["rota", "AlertFired", "r"] and fired["level"] == "warning"
-
-
-def _read_clock() -> Any:
-    from rota.store import ops
-
-    return ops.read_clock()
 
 
 @rule("M12")

@@ -70,13 +70,6 @@ jobs.job("leaves here")(fork_and_leave)
 jobs.job("leaves the loop")(afork_and_leave)
 
 
-@jobs.job("sends", process=True, retry=FIXED, takes_context=True)
-def send(ctx: rota.Context) -> None:
-    """Announce an effect."""
-    with ctx.effect("a mail"):
-        pass
-
-
 @jobs.job("recycled", process=rota.Process(recycle_after=2))
 def recycled() -> int:
     """Say which process it is."""

@@ -84,20 +84,6 @@ async def test_a_firing_is_an_error_in_the_log_and_its_end_an_info(
     assert (fired.severity, fired.level_now) == ("warning", logging.WARNING)
 
 
-@rule("M86", "M84")
-async def test_the_name_of_a_queue_does_not_make_a_second_line(
-    database: str, connection: Connection
-) -> None:
-    connection.execute(
-        "insert into rota.job (job_type, queue, priority, run_at) "
-        "values ('t', E'q\\nERROR all is lost\\x1b[2J', 0, rota.clock())"
-    )
-    connection.execute("update rota.job set run_at = rota.clock() - interval '1 hour'")
-    [fired] = await Upkeep(database).passes()
-    assert isinstance(fired, AlertFired)
-    assert "all is lost" in fired.text() and fired.text().isprintable()
-
-
 @rule("M86")
 async def test_an_alert_is_posted_once_as_json(database: str, connection: Connection) -> None:
     connection.execute(DEAD)

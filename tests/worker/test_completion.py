@@ -278,25 +278,6 @@ async def test_a_connection_without_a_transaction_is_refused(
 # After the commit
 
 
-@rule("M13", "M54")
-async def test_a_late_result_that_cannot_be_stored_changes_nothing_and_is_logged(
-    database: str, connection: Connection, caplog: pytest.LogCaptureFixture
-) -> None:
-    connection.execute("alter table rota.job_history add check (result <> '7')")
-
-    async def six(context: Context) -> int:
-        async with context.transaction() as given:
-            await awrite(given, context)
-        return 6
-
-    async def seven(context: Context) -> int:
-        return await six(context) + 1
-
-    await drained(database, connection, six, seven)
-    assert rows(connection, "select result from rota.jobs order by id") == [(6,), (None,)]
-    assert "its result is not kept" in caplog.text
-
-
 @rule("M54")
 @pytest.mark.parametrize("history", ["all", "failures"])
 async def test_an_error_after_the_commit_changes_nothing_and_is_logged(

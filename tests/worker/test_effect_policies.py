@@ -288,25 +288,6 @@ async def test_a_caught_error_leaves_the_effect_uncertain_within_the_same_attemp
     assert "rota effects resolve" in told
 
 
-@rule("M52")
-async def test_a_block_that_does_not_ask_whether_it_is_done_is_warned_of(
-    database: str, connection: Connection, caplog: pytest.LogCaptureFixture
-) -> None:
-    for asks in (True, False):
-
-        def sends(ctx: Context, asks: bool = asks) -> None:
-            with ctx.effect(f"mail:{ctx.job.id}") as effect:
-                if asks and effect.done:
-                    return
-            ctx.step("counts", int)
-            if ctx.job.attempts == 1:
-                raise ValueError("later")
-
-        await work(database, connection, sends)
-        told = "effect 'mail:2' of job 2 was done before, and its block did not ask effect.done"
-        assert caplog.text.count(told) == caplog.text.count("did not ask") == int(not asks)
-
-
 # What is refused
 
 

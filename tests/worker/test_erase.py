@@ -690,30 +690,6 @@ def test_a_key_whose_hash_an_earlier_job_has_left_is_kept_by_the_next_erasure(
 
 
 @rule("M45")
-def test_of_two_erasures_at_once_each_counts_its_own(
-    shop: Shop, connection: Connection, database: str
-) -> None:
-    ids = [shop.plain.enqueue(WHO).id for _ in range(4)]
-    shop.app.drain()
-    ask = "select answer from rota.job_erase(%s, 'x')"
-    with (
-        psycopg.connect(database) as first,
-        psycopg.connect(database, autocommit=True) as second,
-        ThreadPoolExecutor(1) as pool,
-    ):
-        second.execute("select 1")
-        mine = first.execute(ask, [ids[:3]]).fetchall()
-        asked = pool.submit(second.execute, ask, [ids])
-        eventually(waits(connection, second), what="the second waits for the first")
-        first.commit()
-        theirs = asked.result(30).fetchall()
-    assert mine == [("erased",)] * 3
-    assert theirs == [("erased before",)] * 3 + [("erased",)]
-    counted = "select (detail ->> 'erased')::int from rota.action where verb = 'erase' order by id"
-    assert rows(connection, counted) == [(3,), (1,)]
-
-
-@rule("M45")
 def test_a_command_says_what_it_would_erase_and_needs_a_yes(
     shop: Shop, database: str, tmp_path: Path
 ) -> None:

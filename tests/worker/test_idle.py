@@ -116,23 +116,6 @@ async def test_an_idle_worker_sends_one_statement_a_second_or_three_in_two_witho
 
 
 @pytest.mark.nightly
-@rule("M3")
-async def test_of_ten_idle_workers_one_looks_for_all(
-    database: str, connection: Connection, jobs: rota.Jobs, asked: list[tuple[float, str]]
-) -> None:
-    async with AsyncExitStack() as stack:
-        hands = await start_fleet(stack, database, jobs, 10)
-        await until_idle(connection, *hands)
-        await asyncio.sleep(3)
-        asked.clear()
-        await asyncio.sleep(15)
-        sent = Counter(text[:60] for _, text in asked)
-        claims = count_claims(asked)
-    assert 15 <= claims <= 30, "one looks every 0.65 s; the others look instead of it now and then"
-    assert sent.total() <= 15 * 4 - 15 / 60 * 4 * 10 / 4, sent
-
-
-@pytest.mark.nightly
 @rule("M81")
 async def test_a_job_costs_about_one_claim_however_many_workers_wait_for_it(
     database: str, connection: Connection, jobs: rota.Jobs, asked: list[tuple[float, str]]
@@ -286,25 +269,6 @@ async def test_who_has_no_room_when_its_retry_is_due_wakes_another(
         [other] = [hand for hand in hands if hand is not first]
         await other.heard(JobSucceeded, job=retried, timeout_s=SOON_S)
         first.worker.stop_now()
-
-
-@rule("M3")
-async def test_a_drain_that_waits_for_a_locked_batch_claims_ten_times_a_second(
-    database: str, connection: Connection, jobs: rota.Jobs, asked: list[tuple[float, str]]
-) -> None:
-    jobs.job("nap")(lambda: None)
-    connection.execute("select rota.batch_open(null, 'continue', null)")
-    connection.execute(
-        "insert into rota.job (job_type, batch) select 'nap', id"
-        " from rota.batch cross join generate_series(1, 3)"
-    )
-    with psycopg.connect(database) as other:
-        other.execute("select from rota.batch for share")
-        began = monotonic()
-        summary = await Hand(database, jobs, drain=True).run()
-        took_s = monotonic() - began
-    assert summary.succeeded == 3 and took_s > 1
-    assert count_claims(asked) <= 12 * took_s
 
 
 @pytest.mark.nightly

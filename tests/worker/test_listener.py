@@ -10,6 +10,7 @@ from rota.observe.events import Bus
 from rota.runtime.clock import SYSTEM_CLOCK
 from rota.store.db import Database
 from rota.store.link import StoreLink
+from rota.store.statements import Statements
 from rota.worker.listener import WAKE_UPS_A_SECOND_MAX, Listener
 from tests.support.rules import rule
 from tests.support.wait import eventually
@@ -17,33 +18,45 @@ from tests.worker.alone import Others
 from tests.worker.table import Connection
 
 
+class Claimer:
+    """Waits for these queues, and keeps what it is told."""
+
+    workers = 1
+
+    def __init__(self, *awaited: str) -> None:
+        self._awaited = list(awaited)
+        self.wake_ups: list[str] = []
+        self.floods: list[int] = []
+        self.is_awaited: list[bool] = []
+
+    def list_awaited(self) -> list[str]:
+        return self._awaited
+
+    def take_wake_up(self, queue: str) -> None:
+        self.wake_ups.append(queue)
+
+    def note_poll(self, poll: str) -> None: ...
+
+    def note_listening(self, *, is_listening: bool, is_awaited: bool) -> None:
+        self.is_awaited.append(is_awaited)
+
+    def on_flood(self) -> None:
+        self.floods.append(len(self.wake_ups))
+
+
+def make_listener(database: str, claimer: Claimer) -> Listener:
+    link = StoreLink(Database(database), "listen")
+    return Listener(Bus(), SYSTEM_CLOCK, link, "kind w", ["default"], claimer, Others())
+
+
 @rule("M88")
 async def test_a_flood_of_wake_ups_is_noticed_once_a_second_and_every_one_passed_on(
     database: str, connection: Connection
 ) -> None:
-    wake_ups: list[str] = []
-    floods: list[int] = []
-
-    class Claimer:
-        workers = 1
-
-        def list_awaited(self) -> list[str]:
-            return []
-
-        def take_wake_up(self, queue: str) -> None:
-            wake_ups.append(queue)
-
-        def note_poll(self, poll: str) -> None: ...
-
-        def note_listening(self, *, is_listening: bool, is_awaited: bool) -> None: ...
-
-        def on_flood(self) -> None:
-            floods.append(len(wake_ups))
-
-    link = StoreLink(Database(database), "listen")
-    channel = link.statements.worker_channel("w")
-    listener = Listener(Bus(), SYSTEM_CLOCK, link, "kind w", ["default"], Claimer(), Others())
-    listening = asyncio.create_task(listener.run())
+    claimer = Claimer()
+    wake_ups, floods = claimer.wake_ups, claimer.floods
+    channel = Statements("rota").worker_channel("w")
+    listening = asyncio.create_task(make_listener(database, claimer).run())
 
     def send(numbers: range) -> None:
         for n in numbers:  # PostgreSQL sends equal texts of one transaction once
@@ -75,30 +88,12 @@ async def test_a_flood_of_wake_ups_is_noticed_once_a_second_and_every_one_passed
 async def test_a_worker_is_not_awaited_where_its_request_had_to_leave_a_queue_out(
     database: str, connection: Connection
 ) -> None:
-    awaited: list[bool] = []
-
-    class Claimer:
-        workers = 1
-
-        def list_awaited(self) -> list[str]:
-            return ["default"]
-
-        def take_wake_up(self, queue: str) -> None: ...
-
-        def note_poll(self, poll: str) -> None: ...
-
-        def note_listening(self, *, is_listening: bool, is_awaited: bool) -> None:
-            awaited.append(is_awaited)
-
-        def on_flood(self) -> None: ...
-
+    claimer = Claimer("default")
     connection.execute("insert into rota.queue (name) values ('default')")
-    link = StoreLink(Database(database), "listen")
-    listener = Listener(Bus(), SYSTEM_CLOCK, link, "kind w", ["default"], Claimer(), Others())
     with psycopg.connect(database) as other:
         other.execute("select from rota.queue for update")
-        listening = asyncio.create_task(listener.run())
-        await asyncio.to_thread(eventually, lambda: awaited)
-    assert awaited == [False]
+        listening = asyncio.create_task(make_listener(database, claimer).run())
+        await asyncio.to_thread(eventually, lambda: claimer.is_awaited)
+    assert claimer.is_awaited == [False]
     listening.cancel()
     await asyncio.wait([listening])

@@ -216,24 +216,6 @@ async def test_a_handler_over_its_time_is_killed_with_all_that_it_started(
     assert not [event for event in hand.events if isinstance(event, HandlerAbandoned)]
 
 
-@pytest.mark.nightly
-@rule("M52", "M33")
-async def test_an_effect_that_the_database_refuses_ends_the_attempt_and_not_the_thread(
-    database: str, connection: Connection
-) -> None:
-    connection.execute(
-        "create function refuse() returns trigger language plpgsql as "
-        "'begin raise exception ''no effects today''; end'"
-    )
-    connection.execute(
-        "create trigger refuse before insert on rota.effect for each row execute function refuse()"
-    )
-    job = put(connection, "sends")
-    await asyncio.wait_for(Hand(database, heavy.jobs, drain=True).run(), 60)
-    assert status(connection, job) == "failed"
-    assert "no effects today" in str(value(connection, "select message from rota.attempt"))
-
-
 @rule("M33")
 async def test_a_job_for_which_no_thread_can_be_started_costs_no_attempt(
     database: str,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -123,6 +124,23 @@ def test_ends_without_an_order_lead_to_a_replacement_and_too_many_of_them_to_the
     parent._handle_end(other, 0)
     with pytest.raises(ProcessesFailed, match=f"^{ENDS_MAX} worker .* exited with status 7$"):
         parent.run()
+
+
+@rule("M83")
+def test_a_parent_that_gets_no_room_for_a_process_tries_again_and_gives_up_with_a_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tries = []
+
+    def none(*_: object, **__: object) -> None:
+        tries.append(1)
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(subprocess, "Popen", none)
+    monkeypatch.setattr(parents, "BACK_OFF_S", (0.01, 0.01))
+    with pytest.raises(ProcessesFailed, match=r"could not be started: .* Resource temporarily"):
+        Supervisor(["nothing"], 2, drain=False).run()
+    assert len(tries) == ENDS_MAX
 
 
 def test_a_database_that_is_away_ends_no_process_that_waits_for_it(parent: Parent) -> None:

@@ -1,7 +1,7 @@
 """Ready job types, and the options that each kind of job needs: they fit any `@app.job`.
 
 `@app.job("crm", **rota.kinds.WEBHOOK)`. docs/how-to/kinds.md has the table. A lease is how long a
-killed worker keeps a place of its endpoint. Built on what `rota` exports, on nothing below it.
+killed worker keeps a place of its endpoint. Uses only what `rota` exports.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ URGENT_MAIL: JobOptions = {
     "expires": "15m",
     "priority": 50,
 }
-"""A reset link, a code: of no use after a quarter of an hour."""
+"""A reset link or a code: of no use after 15 minutes."""
 MAIL: JobOptions = {
     "timeout": "15s",
     "lease": "30s",
@@ -25,7 +25,7 @@ MAIL: JobOptions = {
     "max_attempts": 6,
     "expires": "24h",
 }
-"""A welcome, a receipt: tried for about five hours, and not sent a day late."""
+"""A welcome or a receipt: tried for about five hours, and not sent a day late."""
 WEBHOOK: JobOptions = {
     "timeout": "10s",
     "lease": "30s",
@@ -36,6 +36,6 @@ WEBHOOK: JobOptions = {
 REPORT_PAGE: JobOptions = {"timeout": "5m", "lease": "30s", "max_attempts": 3}
 """A page of a report: long, and seldom worth many tries."""
 REPORT: JobOptions = {"expires": "6h", "max_attempts": 3}
-"""A report: nobody waits for that of this morning in the evening."""
+"""A report: nobody waits in the evening for the morning's report."""
 
 __all__ = ["MAIL", "REPORT", "REPORT_PAGE", "URGENT_MAIL", "WEBHOOK"]

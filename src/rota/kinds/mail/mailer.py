@@ -1,4 +1,4 @@
-"""`Mailer`: a job type that sends mails from templates, and what is known of them afterwards."""
+"""`Mailer`: a job type that sends mails from templates, and what is known of sent mails."""
 
 from __future__ import annotations
 
@@ -36,42 +36,43 @@ if TYPE_CHECKING:
     from rota.records import EffectRecord, JobOptions, NewJob
 
 Content = Literal["as-sent", "latest"]
-"""Of a mail that is sent once more: what a reader saw then, or what the template says now."""
+"""A repeated mail: what a reader saw then, or what the template says now."""
 _KEY_MAX = 225
-"""Characters of a key: `resend` adds up to 30."""
+"""Most characters of a key: `resend` adds up to 30."""
 Attach = tuple[str, dict[str, Any]]
 """The name of a function that makes an attachment, and its arguments."""
 
 
 class MailOptions(UsingOptions, total=False):
-    """What a mail may have, besides the options of its job. All are optional."""
+    """What a mail may have besides the options of its job. Every key is optional."""
 
     data: Mapping[str, Any] | None
     """Variables of the template, small JSON. Defaults to none."""
     urgent: bool
-    """Of `rota.kinds.URGENT_MAIL`: quick, and of no use after 15 minutes. Defaults to False."""
+    """Use `rota.kinds.URGENT_MAIL`: quick, and of no use after 15 minutes. Defaults to False."""
     attach: Sequence[Attach]
     """Names of `attachments=` with their arguments: `[("invoice", {"order": 17})]`."""
     unsubscribe: str | None
     """A URL for `List-Unsubscribe`. Defaults to none."""
     reply_to: str | None
-    """Who gets the answers, such as `Ann <ann@shop.example>`. Defaults to that of the mailer."""
+    """Who gets the answers, such as `Ann <ann@shop.example>`. Defaults to the mailer's
+    `reply_to`."""
 
 
 class MailToMany(MailOptions):
     """The arguments of `send_many`."""
 
     event: str
-    """What it is sent for, such as `signup` or `order:17`; part of the key."""
+    """Why the mail is sent, such as `signup` or `order:17`; part of the key."""
 
 
 class NewMail(MailToMany):
     """The arguments of `send`."""
 
     to: str
-    """The address. It is checked without a look into DNS."""
+    """The address. It is checked without DNS."""
     user_id: int | str
-    """Who that is in your data, such as `42`; part of the key."""
+    """The user's id in your data, such as `42`; part of the key."""
 
 
 class Recipient(NamedTuple):
@@ -80,30 +81,30 @@ class Recipient(NamedTuple):
     to: str
     """The address."""
     user_id: int | str
-    """Who that is in your data: part of the key, so that a mail goes to each once."""
+    """The user's id in your data: part of the key, so that each user gets a mail once."""
     data: Mapping[str, Any] = {}
     """Variables of the template for this recipient."""
 
 
 class Sent(NamedTuple):
-    """What is known of a mail: that of its effect."""
+    """What is known of a mail."""
 
     status: Literal["sent", "being sent", "uncertain"]
     """`uncertain`: it may have been sent; `rota effects resolve KEY` says what you found out."""
     to: str | None
-    """The address, in lower case; None: it was forgotten."""
+    """The address, in lower case; None: the address was forgotten."""
     template: str | None
     version: str | None
-    """Of the template's files: 12 hexadecimal digits."""
+    """Version of the template's files: 12 hexadecimal digits."""
     hash: str | None
-    """SHA-256 of subject, texts and attachments, as they were sent."""
+    """SHA-256 of subject, texts and attachments, as sent."""
     message_id: str | None
     job: int
-    """Id of the job that sent it last."""
+    """Id of the job that sent the mail last."""
     key: str
-    """Key of its effect, and of its job."""
+    """Key of the mail's effect, and of its job."""
     at: datetime
-    """When it was sent, or tried last: an aware datetime."""
+    """When the mail was sent, or tried last: an aware datetime."""
     answer: str | None
     """What the server answered."""
 
@@ -112,7 +113,7 @@ class Mailer:
     """Mails from templates, each sent once for its user, template and event.
 
     `App(jobs=[jobs, mailer.jobs])` declares its two job types. An enqueue commits with your
-    transaction, as any does; the mail is rendered when it is sent.
+    transaction; the mail is rendered when it is sent.
     """
 
     def __init__(
@@ -191,8 +192,7 @@ class Mailer:
         }
 
     def new(self, template: str, **mail: Unpack[NewMail]) -> NewJob:
-        """Return a mail that is not enqueued yet, for `app.enqueue_many`. Arguments and errors are
-        those of `send`."""
+        """Return a mail for `app.enqueue_many`. Arguments and errors are those of `send`."""
         return self._new("new", template, mail)
 
     def send(self, template: str, **mail: Unpack[NewMail]) -> rota.Enqueued:
@@ -217,8 +217,8 @@ class Mailer:
     def send_many(
         self, template: str, recipients: Iterable[Recipient], **mail: Unpack[MailToMany]
     ) -> list[rota.Enqueued]:
-        """Enqueue a mail for each recipient, in one statement per 1,000. The other arguments are
-        those of `send`; what a recipient has in `data` counts before theirs."""
+        """Enqueue a mail for each recipient, in one statement per 1,000. The arguments are those of
+        `send`; a recipient's `data` overrides the common `data`."""
         jobs = []
         for to, user_id, own in (Recipient(*one) for one in recipients):
             data = {**(mail.get("data") or {}), **own}
@@ -287,13 +287,13 @@ class Mailer:
         return self._build(rendered, sent_to, "<preview@localhost>", (), {})
 
     def find(self, who: str) -> list[Sent]:
-        """Find the latest 10,000 mails by address or Message-ID, the latest first. They are kept
-        for 90 days."""
+        """Find the latest 10,000 mails by address or Message-ID, the latest first. Kept for 90
+        days."""
         return [_read(one) for one in self._app.effects.find(about=_about(who), limit=10_000)]
 
     def forget(self, address: str, *, why: str | None = None, by: str | None = None) -> int:
-        """Forget what is known of the mails to an address; return how many there were. None of
-        them is sent again."""
+        """Forget the mails to an address, so that none is sent again; return how many there
+        were."""
         return self._app.effects.forget(_about(address), why=why, by=by)
 
     def resend(
@@ -342,8 +342,9 @@ class Mailer:
             raise rota.UsageError(f"job {effect.job} has sent the mail of job {id}: resend that")
         number = f"{id}-{content}" if is_sent else before.get("number")
         payload["again"] = _expect(id, content, effect, number)
-        # Each is one statement, which looks at the job or the key again; and whoever sends looks
-        # again at the effect. So this may stop anywhere, and may run twice at once.
+        # Each call is one statement that looks at the job or the key again, and the sender looks
+        # again
+        # at the effect: this function may stop anywhere, and may run twice at once.
         actor: Any = {"by": by, "why": f"mail resend, {content}{f': {why}' if why else ''}"}
         if job.status == "dead" and job.resolution is None and not is_sent:
             return self._app.retry(id, payload=payload, **actor)
@@ -393,7 +394,7 @@ class Mailer:
                 f"{rendered.version} now, or its data has changed: deploy that, or send the latest"
             )
         key = _name_effect(self._key_of(template, user, event), again)
-        # The same in every attempt, and without a word of whom it is for.
+        # The same in every attempt, without a word about the recipient.
         message_id = f"<{hashlib.sha256(key.encode()).hexdigest()[:32]}@{self._sender.domain}>"
         if reply_to is not None:
             headers["Reply-To"] = check_sender(reply_to)
@@ -414,7 +415,7 @@ class Mailer:
         return answer
 
     def _key_of(self, template: str, user: str, event: str) -> str:
-        # Of the parts that may have a colon only the last one keeps it.
+        # Only the event, the last part, keeps its colons.
         return f"{self._name}:{_escape(user)}:{_escape(template)}:{event}"
 
     def _make(
@@ -454,7 +455,7 @@ def _check_call(verb: str, given: Mapping[str, Any]) -> None:
         raise rota.UsageError(f"Mailer.{verb}() takes no {unknown[0]!r}{meant}")
     if missing := sorted(NewMail.__required_keys__ - given.keys()):
         raise rota.UsageError(f"Mailer.{verb}() needs {', '.join(missing)}")
-    # None, or nothing, would be the same user for everybody, who got one mail.
+    # None, or an empty text, would be the same user for everybody: only one mail would go out.
     user, event = given["user_id"], given["event"]
     if isinstance(user, bool) or not isinstance(user, int | str) or user == "":
         raise rota.UsageError(f"user_id must be an integer or a text, not {user!r}")
@@ -467,15 +468,14 @@ def _escape(part: str) -> str:
 
 
 def _name_effect(key: str, again: Mapping[str, str]) -> str:
-    """Return the key of a mail's effect: one that is sent once more, as a mail of its own, has a
-    number."""
+    """Return the key of a mail's effect; a mail that is sent again as a new mail has a number."""
     return f"{key}#{again['number']}" if "number" in again else key
 
 
 def _expect(
     id: int, content: Content, effect: EffectRecord | None, number: str | None
 ) -> dict[str, str]:
-    """Return what a mail that is sent once more has in its payload. Raises UsageError."""
+    """Return what a repeated mail has in its payload. Raises UsageError."""
     again = {} if number is None else {"number": number}
     if effect is not None and effect.status != "done":
         if effect.status == "intended":

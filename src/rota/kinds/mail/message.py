@@ -1,4 +1,4 @@
-"""What is sent: rendered from a template's files. Pure, but for the files of the templates."""
+"""Renders mails from a template's files. Pure, but for reading the templates."""
 
 from __future__ import annotations
 
@@ -24,23 +24,24 @@ if TYPE_CHECKING:
 
 _URL = re.compile(r"(https?://|mailto:)[^\s<>]+")
 _LINE_MAX = 900
-"""Characters of what is not folded, such as a URL: a line of a mail has up to 998."""
+"""Most characters of a text that is not folded, such as a URL: a line of a mail has up to 998."""
 _WORD = "=?"
-"""Begins an encoded word (RFC 2047). Who reads a header decodes it, for example to a line break."""
+"""Begins an encoded word (RFC 2047). A reader of headers decodes it, for example to a line
+break."""
 _FILENAME = re.compile(r"((?!=\?).)+")
 _MEDIA_TYPE = re.compile(r"(?!multipart/|message/)[\w.+-]+/[\w.+-]+(;((?!=\?).)*)?", re.A | re.I)
-"""What can be sent in base64: what has several parts, or is a message, must not."""
+"""What base64 can carry: a type with several parts, or a message, must not be in base64."""
 _BLANKS = dict.fromkeys([*range(9), *range(11, 13), *range(14, 32), 127, 133, 0x2028, 0x2029], " ")
-"""Control characters, but for a line break, and what else ends a line in Python: as a blank."""
+"""Control characters but line breaks, and other line ends of Python: each becomes a blank."""
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")
-"""What no mail can have: NUL, and half of a character."""
+"""What no mail can have: NUL, and half of a surrogate pair."""
 PARTS = ("subject.txt", "text.txt", "html.html")
-"""The files of a template: its folder has the first, and one or both of the others."""
+"""The files of a template: the first must exist, and one or both of the rest."""
 _FAULTS = (
     jinja2.TemplateError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError,
     ValueError,
 )  # fmt: skip
-"""What a template raises: of the same files and data always, so no further attempt helps."""
+"""Errors of a template: the same files and data always raise them, so a retry does not help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class Rendered:
 
     template: str
     version: str
-    """Of the template's files: the first 12 digits of their SHA-256."""
+    """The first 12 digits of the SHA-256 of the template's files."""
     subject: str
     text: str | None
     html: str | None
@@ -81,14 +82,14 @@ class Templates:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._known: set[str] = set()
-        """Templates that were whole: an enqueue reads no folder for them again."""
+        """Templates that are complete: an enqueue does not read their folders again."""
         text = jinja2.Environment(
             loader=jinja2.FileSystemLoader(folder),
             undefined=jinja2.StrictUndefined,
             keep_trailing_newline=True,
         )
         html = text.overlay(autoescape=True)
-        # A part is escaped as a whole: with each file that it includes, extends or imports.
+        # The part's name decides the escaping, also of each file that the part includes or imports.
         self._jinja = dict(zip(PARTS, (text, text, html), strict=True))
 
     def check(self, name: str) -> None:
@@ -147,8 +148,8 @@ class Templates:
 
 
 def check_address(address: str) -> str:
-    """Return an address as it is stored and compared: its domain in lower case, Unicode normalized.
-    No DNS is asked. Raises UsageError: it is none."""
+    """Return an address as stored and compared: domain in lower case, Unicode normalized. No DNS.
+    Raises UsageError: not an address."""
     try:
         checked = validate_email(address, check_deliverability=False).normalized
     except (EmailNotValidError, TypeError) as error:
@@ -170,8 +171,8 @@ def check_sender(sender: Any) -> Address:
 
 
 def make_address(checked: str, name: str = "") -> Address:
-    """Return an address that was checked as it is sent: its domain in ASCII (punycode), if what
-    stands before it is ASCII. Any server takes that; `check_address` has it as people read it."""
+    """Return a checked address as sent: its domain in ASCII (punycode) if the local part is ASCII.
+    Any server takes such a domain."""
     sent = validate_email(checked, check_deliverability=False).ascii_email or checked
     user, _, domain = sent.rpartition("@")
     return Address(name, user, domain)
@@ -187,11 +188,11 @@ def build_message(
     attachments: Sequence[Attachment] = (),
     headers: Mapping[str, str | Address] | None = None,
 ) -> EmailMessage:
-    """Build the message. No value can add a header: one with a line break, or that is decoded to
-    one, is refused.
+    """Build the message. No value can add a header: a value with a line break, also an encoded line
+    break, is refused.
 
     Raises:
-        Dead: a value cannot stand in a header.
+            Dead: a value cannot stand in a header.
     """
     fields: dict[str, Any] = {
         "From": sender,
@@ -246,8 +247,8 @@ def _set_header(message: EmailMessage, name: str, value: Any) -> None:
 def make_attachment(
     name: str, make: Callable[..., Attachment], given: Mapping[str, Any]
 ) -> Attachment:
-    """Call the function that makes an attachment. Raises Dead: there is no such file, or its name
-    or type cannot stand in a header. Any other error is its own, and worth another attempt."""
+    """Call the function that makes an attachment. Raises Dead: the file is missing, or its name or
+    type cannot stand in a header. Any other error is worth another attempt."""
     try:
         made = make(**given)
     except FileNotFoundError as error:
@@ -262,7 +263,7 @@ def make_attachment(
 
 
 def check_url(url: str | None) -> str | None:
-    """Return the URL of `unsubscribe`, if any. Raises UsageError: it is none."""
+    """Return the URL of `unsubscribe`, if any. Raises UsageError: not a URL."""
     if url is None:
         return None
     is_line = url.isascii() and url.isprintable() and len(url) <= _LINE_MAX and _WORD not in url

@@ -1,4 +1,4 @@
-"""What a test's mails are sent to: a real server on the loopback."""
+"""Collects a test's mails with a real server on the loopback."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def outbox(mailer: Mailer) -> Iterator[list[EmailMessage]]:
 
 @contextmanager
 def serving(handler: Any, **options: Any) -> Iterator[int]:
-    """Let aiosmtpd serve on the loopback, in a thread of its own; return the port. Raises as
+    """Let aiosmtpd serve on the loopback, in its own thread; return the port. Raises as
     `outbox`."""
     try:
         from aiosmtpd.smtp import SMTP as Server  # noqa: N811, PLC0415 - only tests need it

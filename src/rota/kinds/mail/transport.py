@@ -1,4 +1,4 @@
-"""How a mail leaves: by SMTP, or into a folder. Anything with `send` and `aclose` will do."""
+"""Sends a mail by SMTP, or into a folder. Any object with `send` and `aclose` will do."""
 
 from __future__ import annotations
 
@@ -21,22 +21,21 @@ import aiosmtplib
 import rota
 
 IDLE_S = 20.0
-"""How long a connection is kept for the next mail: many servers close it after a minute or so."""
+"""Seconds that an idle connection is kept: many servers close it after about a minute."""
 KEPT_S = 10.0
-"""For the first answer on a connection that was kept: then a new one is opened. Also for the
-greeting, for some minutes after a server was silent: so failures come fast enough for a breaker."""
+"""Seconds for the first answer on a kept connection, before a new one is opened. Also for the
+greeting, some minutes after a server was silent: so failures come fast enough for a breaker."""
 ANSWER_S, DATA_S, MESSAGE_S = 300.0, 120.0, 600.0
-"""For each answer, for that to DATA, and for that to the message. Source: RFC 5321, 4.5.3.2."""
+"""Seconds for an answer, for the answer to DATA, and to the message. Source: RFC 5321, 4.5.3.2."""
 ATTEMPT_S = 3 * KEPT_S + 11 * ANSWER_S + 2 * DATA_S + MESSAGE_S
-"""All steps, one after the other. On a connection that was kept, and ends: MAIL, RCPT, DATA, QUIT.
-On a new one: the connection, the greeting, EHLO, STARTTLS, its handshake, EHLO again, two of AUTH,
-MAIL, RCPT, DATA, the message and RSET."""
+"""All steps in a row. On a kept connection that ends: MAIL, RCPT, DATA, QUIT. On a new connection:
+connect, greeting, EHLO, STARTTLS, handshake, EHLO, two of AUTH, MAIL, RCPT, DATA, message, RSET."""
 _RESPONSE_MAX = 200
-"""Characters of a server's answer that are kept."""
+"""Most characters of a server's answer that are kept."""
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 _BEGINS_WITH_DOT = re.compile(rb"^\.", re.MULTILINE)
 _HOST = re.compile(r"([a-z\d]([a-z\d-]*[a-z\d])?\.)+[a-z][a-z\d-]*[a-z\d]|\[[\w.:]+\]", re.A | re.I)
-"""What may stand in EHLO: a whole name, or an address in brackets. Source: RFC 5321, 4.1.2."""
+"""What may stand in EHLO: a full host name, or an address in brackets. Source: RFC 5321, 4.1.2."""
 _ADVICE = {
     "mismatch": "the URL must name the host as its certificate does",
     "CERTIFICATE_VERIFY_FAILED": "SSL_CERT_FILE can name a file of certificates to trust; "
@@ -45,26 +44,27 @@ _ADVICE = {
     "STARTTLS extension not": "?starttls=never sends a password in clear",
     "Helo command rejected": "?hostname=worker.shop.example is what this machine calls itself",
 }
-"""What answers an error, by a part of its text."""
+"""Advice for an error, by a part of the error's text."""
 _STATUS = re.compile(r"[45]\.(\d+\.\d+)\b")
 _OF_MAIL = frozenset(f"7.{one}" for one in (1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 29, 30))
-"""Of the statuses x.7: those of one message or one recipient. All others are of who sends: a login,
-an account, SPF, DKIM, reverse DNS, a flood. Source: RFC 3463, 3.8, and IANA's list of them."""
+"""Statuses x.7 about one message or one recipient. All other x.7 are about the sender: login,
+account, SPF, DKIM, reverse DNS, flood. Source: RFC 3463, 3.8, and IANA's list."""
 _OF_SENDER = frozenset({"1.7", "1.8"})
-"""The sender's address, or its domain: said to MAIL, or only to RCPT, as Postfix does."""
+"""Statuses about the sender's address or domain: answers to MAIL, or to RCPT, as Postfix does."""
 _SENDER_SAID = re.compile(
     r"(?<!\S)(helo|ehlo|client host|sender address|sender verify)\b(?!@)", re.IGNORECASE
 )
-"""The same in words, as Postfix and Exim say it with other statuses, or with none."""
+"""The same in words, as Postfix and Exim write with other statuses, or with none."""
 _SESSION = frozenset({500, 502, 504, 521, 555, "5.1", "5.2", "5.4"})
-"""A command is refused as such, or a host; but a message, for a line that is too long. Source: RFC
+"""Refusals of a command or a host; in answer to a message, of a line that is too long. Source: RFC
 5321, 4.2; RFC 7504; RFC 3463, 3.6."""
 _LOGIN = frozenset({432, 454, 503, 530, 534, 535, 538})
-"""A login or TLS is missing, or refused; 503: something is to come before. Source: RFC 4954, 6."""
+"""Login or TLS is missing or refused; 503: another command must come first. Source: RFC 4954, 6."""
 
 
 class NotSent(Exception):
-    """The server did not take the mail: it proves that nothing was sent. Worth another attempt."""
+    """The server did not take the mail, which proves that nothing was sent. Worth another
+    attempt."""
 
     rota_rule = "the mail server does not take it now"
 
@@ -74,14 +74,14 @@ class MailRefused(NotSent):
 
 
 class ServerUnavailable(NotSent, ConnectionError):
-    """No server answers, or it broke the connection before it had the mail. Worth another attempt,
-    and the breaker counts it."""
+    """No server answers, or the connection broke before the server had the mail. Worth another
+    attempt, and the breaker counts it."""
 
     rota_rule = "the mail server is unavailable"
 
 
 class AccountRefused(NotSent, ConnectionError):
-    """The server refuses whoever sends, not this mail: a wrong password, a blocked account. Worth
+    """The server refuses the sender, not this mail: a wrong password, a blocked account. Worth
     another attempt, and the breaker counts it."""
 
     rota_rule = "the mail server refuses the account"
@@ -91,11 +91,11 @@ class Transport(Protocol):
     """Sends one message. A provider with an HTTP API needs these few lines."""
 
     async def send(self, message: EmailMessage, sender: str, to: str) -> str:
-        """Send it; return what the provider answered, such as its id for the message.
+        """Send the message; return the provider's answer, such as its id for the message.
 
         Raises:
-            NotSent: it was certainly not sent; its subclasses say why.
-            Exception: it may have been sent.
+                    NotSent: certainly not sent; its subclasses say why.
+                    Exception: the message may have been sent.
         """
 
     async def aclose(self) -> None:
@@ -103,7 +103,7 @@ class Transport(Protocol):
 
 
 class SMTP:
-    """A server that is spoken to by SMTP. A connection that is free is kept for the next mail."""
+    """An SMTP server. An idle connection is kept for the next mail."""
 
     def __init__(self, url: str, *, timeout_s: float = MESSAGE_S) -> None:
         """Args:
@@ -154,11 +154,11 @@ class SMTP:
         return f"<SMTP {self._host}:{self._port}>"
 
     async def send(self, message: EmailMessage, sender: str, to: str) -> str:
-        """Send it. Until the message itself begins, every failure proves that it was not sent,
-        also a cancellation; afterwards only the server's answer tells.
+        """Send the message. Until the message itself begins, every failure proves that nothing was
+        sent, also a cancellation; afterwards only the server's answer tells.
 
-        A kept connection may have ended, or be about to, without a fault of anybody's, which is
-        said in many words: what is refused on it is asked once more on a new one, at once.
+        A kept connection may end without a fault of anybody: what the server refuses there is tried
+        once more on a new connection, at once.
         """
         try:
             client, content = await self._start(self._take(), message, sender, to)
@@ -178,7 +178,7 @@ class SMTP:
         try:
             return client, await self._begin(client, KEPT_S if kept else ANSWER_S, *mail)
         except NotSent as error:
-            # What is said of an address or a mailbox (RFC 3463, 3.2 and 3.3) is so on any other.
+            # A refusal of an address or mailbox (RFC 3463, 3.2 and 3.3) holds on any connection.
             if kept is None or _read_status(error.__cause__).startswith(("1.", "2.")):
                 await self._reset(client, error)
                 raise
@@ -188,8 +188,8 @@ class SMTP:
     async def _begin(
         self, client: aiosmtplib.SMTP, first_s: float, message: EmailMessage, sender: str, to: str
     ) -> bytes:
-        """Say whom the mail is from and for; return the message as this server takes it, which it
-        waits for. Raises NotSent."""
+        """Send MAIL, RCPT and DATA; return the message in the form this server takes. Raises
+        NotSent."""
         policy: Any = message.policy
         is_utf8 = policy.utf8 or not (sender.isascii() and to.isascii())
         is_8bit = client.supports_extension("8bitmime")
@@ -223,7 +223,8 @@ class SMTP:
         return content
 
     async def _finish(self, client: aiosmtplib.SMTP, content: bytes) -> str:
-        """Send the message; return the answer. Raises NotSent, or what leaves it uncertain."""
+        """Send the message; return the answer. Raises NotSent, or an error that leaves it
+        uncertain."""
         protocol = client.protocol
         if protocol is None or not protocol.is_connected:
             raise ServerUnavailable(f"{self._host}: it ended the connection before the message")
@@ -268,7 +269,7 @@ class SMTP:
             client.close()
             if isinstance(error, aiosmtplib.SMTPConnectTimeoutError) and not was_silent:
                 self._silent_at = time.monotonic()
-            # Whatever it says here, it says to everybody who sends.
+            # Whatever the server says here, it says to every sender.
             text = f"{self._host}:{self._port}: {_tell(error)}"
             is_account = isinstance(error, aiosmtplib.SMTPResponseException) and (
                 error.code >= 500 or error.code == 432  # a new password is needed
@@ -277,7 +278,6 @@ class SMTP:
         return client
 
     def _take(self) -> aiosmtplib.SMTP | None:
-        """Return a kept connection; None: there is none."""
         kept = self._idle.get(asyncio.get_running_loop(), [])
         while kept:
             client, since = kept.pop()
@@ -322,8 +322,8 @@ def _is_loopback(host: str) -> bool:
 
 
 def _blame(error: aiosmtplib.SMTPResponseException, verb: str) -> type[NotSent]:
-    """Tell what a refusal of a verb is about, by its code and its status (RFC 3463): whoever sends,
-    and then all mails would be refused so, or this mail. `.` is the message."""
+    """Tell from the code and the status (RFC 3463) of a refused verb whether the refusal is about
+    the sender, and so about all mails, or about this mail. The verb `.` is the message."""
     status = _read_status(error)
     is_of_sender, is_of_recipient = verb == "MAIL", verb == "RCPT"
     is_greylisted = is_of_recipient and error.code < 500 and status == "7.0"
@@ -338,19 +338,19 @@ def _blame(error: aiosmtplib.SMTPResponseException, verb: str) -> type[NotSent]:
         or (is_of_sender and error.code >= 500 and error.code != 552)  # too large
     ):
         return AccountRefused
-    # A rule of this recipient, most often; but some servers say so to an account that may not
-    # relay: so it is not for good.
+    # Most often a rule of this recipient; but some servers say the same to an account that may not
+    # relay, so the refusal is not for good.
     return NotSent if error.code < 500 or (is_of_recipient and is_rule) else MailRefused
 
 
 def _read_status(error: BaseException | None) -> str:
-    """Return the subject and the detail of a status, such as `7.1`; empty: there is none."""
+    """Return subject and detail of a status, such as `7.1`; empty: the error has no status."""
     found = _STATUS.match(getattr(error, "message", ""))
     return found[1] if found else ""
 
 
 def _name_host() -> str:
-    """Return what this machine is called in EHLO: its whole name, or one of its addresses."""
+    """Return this machine's name in EHLO: its full host name, or one of its addresses."""
     try:
         name = socket.getfqdn()
         is_whole = _HOST.fullmatch(name)
@@ -368,7 +368,6 @@ async def _quit(client: aiosmtplib.SMTP) -> None:
 
 
 async def _greet(client: aiosmtplib.SMTP) -> None:
-    """Learn what the server offers."""
     try:
         await client.ehlo()
     except aiosmtplib.SMTPHeloError:
@@ -384,14 +383,13 @@ def _tell(error: Exception) -> str:
 
 
 class Folder:
-    """Writes each mail as a file `.eml` instead of sending it, for development: mail programs open
-    them."""
+    """Writes each mail as a file `.eml` instead of sending it: for development."""
 
     def __init__(self, folder: str | Path) -> None:
         self._folder = Path(folder)
 
     async def send(self, message: EmailMessage, sender: str, to: str) -> str:
-        """Write it; return the path of the file."""
+        """Write the message; return the path of the file."""
         name = str(message["Message-ID"]).strip("<>").partition("@")[0]
         path = self._folder / f"{name}.eml"
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -399,4 +397,4 @@ class Folder:
         return str(path)
 
     async def aclose(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no connection is open."""

@@ -1,4 +1,4 @@
-"""Reports: files of many rows, made in pages by all workers, and asked for by a click."""
+"""Reports: files of many rows, made in pages by all workers on request."""
 
 from __future__ import annotations
 

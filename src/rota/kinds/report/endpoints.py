@@ -1,4 +1,4 @@
-"""Two small endpoints for whoever asked for a report: its status as JSON, and its file."""
+"""Two small endpoints for who asked for a report: its status as JSON, and its file."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How rows become a file: each page by itself, and then the pages in their order.
+"""Writes rows as a file: each page by itself, then the pages in their order.
 
-For each format a table says what is written of a value, by its class: docs/how-to/reports.md shows
-them to who reads the files. A value that a table does not hold is refused.
+Each format has a table from a value's class to its written form (docs/how-to/reports.md). A value
+whose class is in no table is refused.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ import rota
 Row = Sequence[Any] | Mapping[str, Any]
 """The values of the columns in their order, or by their names."""
 Pages = Callable[[], Iterable[IO[bytes]]]
-"""Opens the pages, one after the other; a format may read them twice."""
+"""Opens the pages in their order; a format may read them twice."""
 Formulas = Literal["keep", "escape"]
 
 PORTION = 5_000
-"""Rows that are held at once."""
+"""Most rows in memory at once."""
 EXACT_MAX = 2**53
-"""Up to here a float holds each whole number."""
+"""Up to this number a float holds each whole number."""
 XLSX_DIGITS = 15
-"""Of a number in a spreadsheet, which makes zeros of further ones."""
+"""Digits that a spreadsheet keeps of a number; it replaces further digits by zeros."""
 XLSX_TEXT_MAX = 32_767
-"""In units of UTF-16, as Excel counts: it calls a file with a longer text damaged."""
+"""In UTF-16 units, as Excel counts: Excel calls a file with a longer text damaged."""
 XLSX_WIDTH = 23
-"""Characters of a column: a date in a narrower one is shown as ####."""
+"""Characters of a column: a narrower column shows a date as ####."""
 XLSX_DAY_0 = datetime(1899, 12, 30)  # noqa: DTZ001 - a sheet has no time zones
 XLSX_FIRST = datetime(1900, 3, 1)  # noqa: DTZ001
-"""Before it a spreadsheet counts a day that never was, 29 February 1900."""
+"""Before this day a spreadsheet counts 29 February 1900, which never was."""
 XLSX_DATE, XLSX_TIME, XLSX_UTC = SHOWN = (
     "yyyy-mm-dd",
     "yyyy-mm-dd hh:mm:ss",
@@ -50,7 +50,7 @@ XLSX_DATE, XLSX_TIME, XLSX_UTC = SHOWN = (
 
 
 class Forms(dict[type, Callable[[Any], Any]]):
-    """What is written of a value, by its class or by the nearest base that is here."""
+    """The written form of a value, by its class or the nearest base in the table."""
 
     def __missing__(self, kind: type) -> Callable[[Any], Any]:
         form = next(self[base] for base in kind.__mro__ if base in self)
@@ -62,11 +62,12 @@ class Forms(dict[type, Callable[[Any], Any]]):
         return form
 
     def write(self, value: Any) -> Any:
-        """Return the form of a value. Raises what its class raises: it has none."""
+        """Return the form of a value. Raises what the form's function raises: the value has no
+        form."""
         return self[type(value)](value)
 
 
-# JSON: also what the other formats write, if their tables say nothing else.
+# JSON: the other formats write the same, if their tables say nothing else.
 
 
 def _write_float(value: float) -> float | str:
@@ -88,7 +89,7 @@ def _write_text(value: str) -> str:
 
 
 def _write_time(value: date | time) -> str:
-    """In ISO 8601; msgspec would cut the seconds of an offset, which zones had before 1900."""
+    """Write ISO 8601; msgspec would cut the seconds of an offset, which zones had before 1900."""
     text = value.isoformat()
     return f"{text[:-6]}Z" if text.endswith("+00:00") else text
 
@@ -136,12 +137,12 @@ def _write_json(value: Any) -> str:
 
 _FLAT: dict[type, Callable[[Any], str]] = dict.fromkeys((list, tuple, dict), _write_json)
 
-# CSV: what PostgreSQL's COPY … FROM reads as the same value.
+# CSV: PostgreSQL's COPY … FROM reads the same value.
 
 _FORMULA = re.compile(r"[\t\r\n]|[\s\x00-\x1f\ufeff]*[=+\-@＝＋－＠]")
-"""How a text begins that a spreadsheet may take for a formula."""
+"""The beginning of a text that a spreadsheet may take for a formula."""
 _QUOTED = re.compile(r'[",\r\n]|\A(?:\\\.)?\Z')
-"""In quotes: also the empty text, as None is nothing, and the line that ends the data of COPY."""
+"""Texts in quotes: also the empty text, as None is nothing, and the line that ends COPY's data."""
 
 
 def _escape(text: str) -> str:
@@ -149,7 +150,7 @@ def _escape(text: str) -> str:
 
 
 def _write_interval(value: timedelta) -> str:
-    """Give each part its sign: whether that of the first is also the next's, IntervalStyle says."""
+    """Give each part its sign: IntervalStyle decides whether one sign counts for the next part."""
     text = str(timedelta.__abs__(value))
     return f"-{text.replace(', ', ', -')}" if value < timedelta() else text
 
@@ -171,7 +172,7 @@ AS_ESCAPED_CSV = Forms(
     }
 )
 
-# XLSX: a cell. A number of too many digits is a text; a date is [days, how it is shown].
+# XLSX: a cell. A number of too many digits is a text; a date is [days, style].
 
 
 class _Cells(Forms):
@@ -214,7 +215,7 @@ AS_CELLS = _Cells(
     }
 )
 
-# Parquet: what JSON has, but a float that JSON does not hold is itself, in a list.
+# Parquet: as JSON, but a float that JSON does not hold stands as itself in a list.
 
 AS_TABLE = Forms(
     {
@@ -234,7 +235,7 @@ class Format:
     forms = AS_JSON
 
     def write_page(self, rows: Iterable[list[Any]], columns: Sequence[str], file: IO[bytes]) -> int:
-        """Write the rows of a page; return how many there are. Raises Dead: a value has no form."""
+        """Write a page's rows; return their number. Raises Dead: a value has no form."""
         count = 0
         for count, row in enumerate(rows, 1):
             try:
@@ -246,7 +247,7 @@ class Format:
         return count
 
     def _refuse(self, row: list[Any], columns: Sequence[str], number: int) -> None:
-        """Raise Dead for the first value of a row that has no line of its own."""
+        """Raise Dead for the first value of a row that cannot be written."""
         for name, value in zip(columns, row, strict=True):
             try:
                 self.make_line([value], [name])
@@ -255,12 +256,11 @@ class Format:
                 raise rota.Dead(f"{place}: {str(error) or type(error).__name__}") from None
 
     def make_line(self, row: list[Any], columns: Sequence[str]) -> bytes:
-        """Return the line of a row."""
         forms = map(self.forms.write, row)
         return msgspec.json.encode(dict(zip(columns, forms, strict=True))) + b"\n"
 
     def join(self, pages: Pages, columns: Sequence[str], file: IO[bytes]) -> None:
-        """Write the file of all pages. Raises Dead: they do not fit."""
+        """Write the file of all pages. Raises Dead: the pages do not fit."""
         for page in pages():
             with page:
                 shutil.copyfileobj(page, file)
@@ -277,11 +277,9 @@ class Csv(Format):
 
     @property
     def forms(self) -> Forms:  # type: ignore[override]
-        """The table."""
         return AS_ESCAPED_CSV if self.formulas == "escape" else AS_CSV
 
     def make_line(self, row: list[Any], columns: Sequence[str]) -> bytes:
-        """Return the line of a row."""
         return f"{','.join(map(_quote, map(self.forms.write, row)))}\r\n".encode()
 
     def join(self, pages: Pages, columns: Sequence[str], file: IO[bytes]) -> None:
@@ -328,7 +326,7 @@ def _fill_sheet(book: Any, rows: Iterator[dict[str, Any]]) -> None:
 
 
 def _put(sheet: Any, at: tuple[int, int], cell: Any, styles: Mapping[str, Any]) -> Any:
-    """Write a cell; return what is not 0 if the sheet does not take it."""
+    """Write a cell; return 0, or another number if the sheet refuses the cell."""
     if isinstance(cell, str):  # `write` would guess: a stranger's text may look like a formula
         return sheet.write_string(*at, cell)
     if isinstance(cell, list):
@@ -337,8 +335,8 @@ def _put(sheet: Any, at: tuple[int, int], cell: Any, styles: Mapping[str, Any]) 
 
 
 class Parquet(Format):
-    """A file of Apache Parquet (extra `parquet`). A column is of the type that holds all of its
-    values as they are, otherwise of texts."""
+    """A file of Apache Parquet (extra `parquet`). A column has the type that holds all its values
+    exactly, else text."""
 
     ending, media_type, forms = "parquet", "application/vnd.apache.parquet", AS_TABLE
 
@@ -391,7 +389,7 @@ FORMATS: dict[str, Format] = {one.ending: one for one in (Csv(), Format(), Xlsx(
 
 
 def order_rows(rows: Iterable[Row], columns: Sequence[str]) -> Iterator[list[Any]]:
-    """Yield the values of each row in the order of the columns. Raises Dead: one does not fit."""
+    """Yield each row's values in the order of the columns. Raises Dead: a row does not fit."""
     names = set(columns)
     for row in rows:
         if isinstance(row, str | bytes) or not isinstance(row, Iterable):

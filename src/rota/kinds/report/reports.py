@@ -1,4 +1,4 @@
-"""`Reports`: job types that make files of many rows, in pages, and what is known of them."""
+"""`Reports`: job types that make files of many rows in pages, and what is known of the files."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ PAGES_MAX = 10_000
 
 
 class ReportSource(Protocol):
-    """What a report is made of, as static methods of a class."""
+    """The rows of a report, as static methods of a class."""
 
     @staticmethod
     def ranges(params: dict[str, Any]) -> Iterable[Any]:
-        """Return the pages, each as what JSON can hold: fixed and bounded, so that what changes
-        meanwhile moves no row to another page."""
+        """Return the pages as JSON values. Each is fixed and bounded, so that later changes of the
+        data move no row to another page."""
         ...
 
     @staticmethod
     def rows(params: dict[str, Any], range: Any) -> Iterable[Row]:
-        """Yield the rows of a page, as they come."""
+        """Yield the rows of a page in their order."""
         ...
 
 
@@ -58,7 +58,7 @@ class _Report:
 
     @property
     def shape(self) -> str:
-        """What its pages have in common: pages of two shapes make no file."""
+        """What all pages have in common: pages of two shapes make no file."""
         return f"{self.format}:{json.dumps(self.columns)}"
 
 
@@ -217,11 +217,11 @@ class Reports:
         return self._read(found[0])
 
     def list(self, *, name: str | None = None, limit: int = 100) -> list[ReportRun]:
-        """List runs, the newest first: all, or those of a report."""
+        """List runs, the newest first: all runs, or the runs of a report."""
         return [*map(self._read, self.jobs.call("report_runs", {"name": name, "limit": limit}))]
 
     def cancel(self, id: int, *, why: str | None = None) -> None:
-        """Cancel a run: its pages stop. One that is ready stays. Raises FileGone: there is none."""
+        """Cancel a run: its pages stop. A ready run stays. Raises FileGone: unknown."""
         self.get(id)
         for row in self.jobs.call("report_cancel", {"run": id}):
             if row["batch"] is not None:
@@ -322,8 +322,8 @@ class Reports:
     def _choose(
         self, ctx: rota.Context, run: int, name: str, file: IO[bytes], page: int | None = None
     ) -> Iterator[Any]:
-        """Put a file, and finish the job in a transaction that makes this file the one that counts.
-        Who has lost the job meanwhile deletes its own."""
+        """Put a file, and finish the job in the transaction that makes this file count. A worker
+        that has lost the job deletes its own file."""
         self.jobs.call("report_note", {"run": run, "file": name, "page": page})
         file.seek(0)
         self.store.put(name, file)
@@ -361,7 +361,7 @@ class Reports:
     def _get_for_work(
         self, ctx: rota.Context | None, run: int, shape: str | None = None
     ) -> tuple[ReportRun, _Report]:
-        """Return a run and its report, for a job of it; `ctx`: of one that finds or joins pages."""
+        """Return a run and its report for a job; `ctx`: the job that finds or joins pages."""
         if ctx is not None:
             self.jobs.call("report_work", {"run": run, "job": ctx.job.id})
         try:
@@ -381,7 +381,7 @@ class Reports:
         return asked, report
 
     def _clean(self) -> None:
-        """Delete what has expired: files first. One that cannot be deleted is tried again in an
+        """Delete expired runs, files first. A file that cannot be deleted is tried again in an
         hour."""
         after = None
         while expired := self.jobs.call("report_expired", {"after": after}):
@@ -420,7 +420,7 @@ def _claim(ctx: rota.Context, run: int) -> str:
 
 
 def _watch(ctx: rota.Context, rows: Iterator[Any]) -> Iterator[Any]:
-    """Return rows as they come, and stop where the attempt should."""
+    """Yield the rows, and stop where the attempt should."""
     look_at = 0.0
     for place, row in enumerate(rows):
         if time.monotonic() >= look_at:

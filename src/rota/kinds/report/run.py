@@ -1,4 +1,4 @@
-"""A report that was asked for, as it was when it was read."""
+"""A requested report, as it was when it was read."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ Status = Literal["queued", "running", "failed", "cancelled", "ready", "expired"]
 
 
 class FileGone(rota.RotaError):
-    """The file of a report is not there any more, or not yet."""
+    """The file of a report is gone, or not ready."""
 
 
 @dataclass(frozen=True)
 class ReportRun:
-    """A report that was asked for, as it was when it was read."""
+    """A requested report, as it was when it was read."""
 
     id: int
     name: str
     params: dict[str, Any]
     status: Status
     pages_done: int | None
-    """None: its pages are not found yet."""
+    """None: the pages are not found yet."""
     pages: int | None
     rows: int | None
     file: str | None
-    """Its name in the store."""
+    """Name of the file in the store."""
     size: int | None
     """Bytes of the file."""
     checksum: str | None
@@ -41,11 +41,11 @@ class ReportRun:
     created_at: datetime
     finished_at: datetime | None
     expires_at: datetime | None
-    """From then on the file is deleted."""
+    """When the file is deleted."""
     error: str | None
-    """Of the job that is dead."""
+    """Error of the dead job."""
     dead_job: int | None
-    """Which that is: retry it, and the report goes on."""
+    """Id of the dead job: retry this job, and the report goes on."""
     batch: int | None
     """The batch of its pages."""
     job: int
@@ -54,7 +54,7 @@ class ReportRun:
 
     @property
     def progress(self) -> str:
-        """How far it is, for people: `processing 40 of 100`, `ready`."""
+        """Return the progress for people: `processing 40 of 100`, `ready`."""
         if self.status == "running":
             return f"processing {self.pages_done} of {self.pages}"
         return f"failed: {self.error}" if self.status == "failed" else self.status
@@ -63,17 +63,17 @@ class ReportRun:
         """Open the file to read it.
 
         Raises:
-            FileGone: it is not ready, or its file is gone.
+                    FileGone: the file is not ready, or gone.
         """
         return self._reports._open(self)
 
     def refresh(self) -> ReportRun:
-        """Return it as it is now. Raises FileGone: it is not kept any more."""
+        """Return the run as it is now. Raises FileGone: no longer kept."""
         return self._reports.get(self.id)
 
     def _asdict(self) -> dict[str, Any]:
         return {**self.to_dict(), "params": json.dumps(self.params)}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return its fields by name."""
+        """Return the fields by name."""
         return {name: one for name, one in vars(self).items() if name != "_reports"}

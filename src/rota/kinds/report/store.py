@@ -1,4 +1,4 @@
-"""Where the files of reports are: a directory, or anything with these four methods."""
+"""Stores the files of reports: a directory, or any object with these four methods."""
 
 from __future__ import annotations
 
@@ -17,22 +17,21 @@ class Store(Protocol):
     """Keeps files by name, such as `12/345-1/activity.csv`."""
 
     def put(self, name: str, file: IO[bytes]) -> None:
-        """Keep what `file` has from here on under a name: whole, or not at all. One that is there
-        is replaced."""
+        """Keep the rest of `file` under a name, whole or not at all. An older file is replaced."""
 
     def open(self, name: str) -> IO[bytes]:
-        """Open a file to read it. Raises FileNotFoundError: it is gone."""
+        """Open a file to read it. Raises FileNotFoundError: the file is gone."""
 
     def delete(self, name: str) -> None:
-        """Delete a file, and what a `put` of this name has left whose worker was killed; one that
-        is gone is no error."""
+        """Delete a file, and what a killed worker's `put` left. A missing file is no error."""
 
     def url(self, name: str, expires_s: float) -> str | None:
-        """Return where everybody can download it for so long; None: only `open` gives it."""
+        """Return a download URL for everybody, valid for `expires_s`; None: only `open` gives
+        it."""
 
 
 class Directory:
-    """A directory, which all workers share, and whoever serves the files."""
+    """A directory that all workers and the web processes share."""
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
@@ -41,18 +40,18 @@ class Directory:
         return f"<Directory {self._path}>"
 
     def put(self, name: str, file: IO[bytes]) -> None:
-        """Write it under a temporary name, and rename it."""
+        """Write the file under a temporary name, and rename it."""
         target = self._find(name)
         target.parent.mkdir(parents=True, exist_ok=True)
         with rota.write_file(target) as written:
             shutil.copyfileobj(file, written)
 
     def open(self, name: str) -> IO[bytes]:
-        """Open a file to read it. Raises FileNotFoundError: it is gone."""
+        """Open a file to read it. Raises FileNotFoundError: the file is gone."""
         return self._find(name).open("rb")
 
     def delete(self, name: str) -> None:
-        """Delete a file, and its directories when they are empty."""
+        """Delete a file, and its directories once they are empty."""
         target = self._find(name)
         try:
             target.unlink()
@@ -64,7 +63,7 @@ class Directory:
                 (self._path / folder).rmdir()
 
     def url(self, name: str, expires_s: float) -> str | None:
-        """None: a directory serves nothing."""
+        """Return None: a directory serves nothing."""
         return None
 
     def _find(self, name: str) -> Path:
@@ -75,8 +74,8 @@ class Directory:
 
 
 class ObjectStore:
-    """A bucket of S3, GCS or Azure, by `obstore` (extra `objects`):
-    `ObjectStore(obstore.store.S3Store("bucket"))`."""
+    """A bucket of S3, GCS or Azure: `ObjectStore(obstore.store.S3Store("bucket"))`, extra
+    `objects`."""
 
     def __init__(self, store: Any) -> None:
         """Args:
@@ -95,16 +94,16 @@ class ObjectStore:
         self._store = store
 
     def put(self, name: str, file: IO[bytes]) -> None:
-        """Upload it; large ones in parts. It is there when the last part is."""
+        """Upload the file, a large one in parts. It appears once the last part is there."""
         self._objects.put(self._store, name, file)
 
     def open(self, name: str) -> IO[bytes]:
-        """Read it as it comes. Raises FileNotFoundError: it is gone."""
+        """Read the file in pieces. Raises FileNotFoundError: the file is gone."""
         reader = self._objects.open_reader(self._store, name)
         return io.BufferedReader(_Reader(reader), buffer_size=1024 * 1024)
 
     def delete(self, name: str) -> None:
-        """Delete it; one that is gone is no error."""
+        """Delete the file; a missing file is no error."""
         with contextlib.suppress(FileNotFoundError):
             self._objects.delete(self._store, name)
 

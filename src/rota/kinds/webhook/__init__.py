@@ -1,5 +1,4 @@
-"""Webhooks: signed events for endpoints that others run (extra `webhook`), and `verify` for who
-receives them."""
+"""Webhooks: signed events for endpoints (extra `webhook`), and `verify` for their receivers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a request may go: addresses that everybody can reach, and none within a network of ours."""
+"""Decides where a request may go: to public addresses, never into a private network."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Address = IPv4Address | IPv6Address
 
 _LOOKUP_S = 10.0
 _EVERYBODY = ip_network("2000::/3")
-"""What is given out of IPv6 at all."""
+"""The part of IPv6 that is allocated at all."""
 _REFUSED = tuple(
     map(
         ip_network,
@@ -28,16 +28,17 @@ _REFUSED = tuple(
         ),
     )
 )
-"""What `is_global` lets pass in some release of Python, or in all of them."""
+"""Networks that `is_global` accepts in some or all releases of Python."""
 
 
 class AddressRefused(Exception):
-    """The host of an endpoint is in a private network, or its URL cannot be one. The job is dead:
+    """The host of an endpoint is in a private network, or the URL is not valid. The job is dead:
     another attempt would go there too."""
 
 
 def is_public(address: Address) -> bool:
-    """Whether everybody can reach an address, so that a request to it says nothing of ours."""
+    """Whether an address is public, so that a request to it reveals nothing of a private
+    network."""
     if isinstance(address, IPv6Address):
         if address.ipv4_mapped is not None:
             return is_public(address.ipv4_mapped)
@@ -51,18 +52,18 @@ def is_public(address: Address) -> bool:
 
 
 async def resolve(host: str, port: int, *, allow_private: bool = False) -> list[str]:
-    """Return the addresses of a host, to connect to: nobody must resolve its name again, for it
-    may have another address then.
+    """Return the addresses of a host to connect to. Nobody must resolve the name again: it may have
+    another address then.
 
     Raises:
-        AddressRefused: one of them is not public.
-        TimeoutError: the resolver does not respond.
-        OSError: the name is unknown.
+            AddressRefused: an address is not public.
+            TimeoutError: the resolver does not respond.
+            OSError: the name is unknown.
     """
     addresses = await _look_up(host, port)
     if not allow_private:
         for text in addresses:
-            # A zone, as in fe80::1%eth0, is only of private ones.
+            # A zone, as in fe80::1%eth0, is only part of private addresses.
             if not is_public(ip_address(text.partition("%")[0])):
                 where = host if host == text else f"{host} ({text})"
                 raise AddressRefused(
@@ -73,8 +74,7 @@ async def resolve(host: str, port: int, *, allow_private: bool = False) -> list[
 
 
 async def _look_up(host: str, port: int) -> list[str]:
-    """Look a name up in a thread of its own: those of the loop are few, and one silent resolver
-    would hold them all."""
+    """Look a name up in its own thread: one silent resolver would hold all threads of the loop."""
     with contextlib.suppress(ValueError):
         return [str(ip_address(host))]
     found: Future[list[str]] = Future()

@@ -1,4 +1,4 @@
-"""How a request leaves: to an address that was checked, bounded in time and size, once."""
+"""Sends a request once, to a checked address, bounded in time and size."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ if TYPE_CHECKING:
     import httpx2
 
 TOTAL_S = 10.0
-"""Longest time of a request: the look-up of its name, the connection, and what is read of the
-response."""
+"""Longest time of a request: look-up of the name, connection and reading of the response."""
 CONNECT_S = 3.0
 """Longest time for the connection to one address."""
 BODY_BYTES_MAX = 16 * 1024
 ADDRESSES_MAX = 3
-"""Most addresses of a host that are tried, one after the other."""
+"""Most addresses of a host that are tried in turn."""
 HOSTS_MAX = 100
-"""Most hosts to which connections are kept."""
+"""Most hosts with kept connections."""
 _EXCERPT = 300
-"""Characters of a response that are kept."""
+"""Most characters of a response that are kept."""
 
 
 class Reply(NamedTuple):
@@ -42,20 +41,19 @@ class Reply(NamedTuple):
 
 
 class NotDelivered(Exception):
-    """The endpoint did not take the event. `status_code` is that of its response; None: there was
-    none."""
+    """The endpoint did not take the event. `status_code` is None without a response."""
 
     def __init__(self, text: str, said: str = "", reply: Reply | None = None) -> None:
         super().__init__(text + said)
         self.endpoint_reason = text
-        """Without what the endpoint said, which may be personal: all that is kept where
-        `rota erase` does not look."""
+        """The reason without the endpoint's words, which may be personal: `rota erase` does not
+        look where this is kept."""
         self.status_code = None if reply is None else reply.code
         self.headers = {} if reply is None else reply.headers
 
 
 class NoConnection(NotDelivered, ConnectionError):
-    """No connection, or one that ended before a response."""
+    """No connection, or the connection ended before a response."""
 
 
 class NoResponse(NotDelivered, TimeoutError):
@@ -63,16 +61,16 @@ class NoResponse(NotDelivered, TimeoutError):
 
 
 class WebhookClient(Protocol):
-    """Sends one request. One for another library needs these few lines, and the same care."""
+    """Sends one request. A client for another library needs these few lines, and the same care."""
 
     async def post(
         self, url: str, body: bytes, headers: Mapping[str, str], *, allow_private: bool
     ) -> Reply:
-        """Send it, follow no redirect, and return the response, whatever its code.
+        """Send the request, follow no redirect, and return the response, whatever its code.
 
         Raises:
-            NotDelivered: there is none.
-            AddressRefused: the host is in a private network, or the URL cannot be one.
+                    NotDelivered: there is no response.
+                    AddressRefused: the host is in a private network, or the URL is not valid.
         """
 
     async def aclose(self) -> None:
@@ -81,8 +79,8 @@ class WebhookClient(Protocol):
 
 @dataclass(slots=True)
 class _Host:
-    """The connections to one host. They are never shared with another name at the same address,
-    whose certificate nobody has checked."""
+    """The connections to one host. Another name at the same address never shares them: nobody has
+    checked its certificate."""
 
     transport: httpx2.AsyncHTTPTransport
     busy: int = 0
@@ -113,7 +111,7 @@ class HttpClient:
     async def post(
         self, url: str, body: bytes, headers: Mapping[str, str], *, allow_private: bool
     ) -> Reply:
-        """Send it to an address of the host that is allowed."""
+        """Send the request to an allowed address of the host."""
         began = time.monotonic()
         response: httpx2.Response | None = None
         read = bytearray()
@@ -142,7 +140,7 @@ class HttpClient:
             if response is None:
                 what = f"{asked.host}: {type(error).__name__}"
                 raise NoConnection(what, f": {error}"[:_EXCERPT]) from error
-        # Once the code is there, it counts, whatever becomes of the body.
+        # A response with a code counts, even if its body fails.
         seconds = round(time.monotonic() - began, 3)
         return Reply(response.status_code, response.headers, seconds, _excerpt(response, read))
 
@@ -169,8 +167,8 @@ class HttpClient:
         body: bytes,
         headers: Mapping[str, str],
     ) -> httpx2.Response:
-        """Send the request to the first address that can be connected to. A kept connection may
-        have ended: then again, once, on a new one."""
+        """Send the request to the first address that connects. A kept connection may have ended:
+        then send it once more on a new connection."""
         is_new = False
 
         async def trace(event: str, _: object) -> None:
@@ -207,8 +205,7 @@ class HttpClient:
 
     @contextlib.asynccontextmanager
     async def _take(self, netloc: str) -> AsyncIterator[httpx2.AsyncHTTPTransport]:
-        """Lend the connections to a host. Of too many hosts, close those of the one that has waited
-        longest."""
+        """Lend the connections to a host. Beyond HOSTS_MAX, close those that were idle longest."""
         hosts = self._hosts.setdefault(asyncio.get_running_loop(), {})
         host = hosts.pop(netloc, None) or _Host(self._make_transport())
         hosts[netloc] = host
@@ -225,7 +222,7 @@ class HttpClient:
 
 
 async def _read(response: httpx2.Response, into: bytearray) -> None:
-    """Read the body as it comes, no more than 16 kB of it."""
+    """Read up to 16 kB of the body, as it comes."""
     async for part in response.aiter_raw():
         into += part[: BODY_BYTES_MAX - len(into)]
         if len(into) >= BODY_BYTES_MAX:

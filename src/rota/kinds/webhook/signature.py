@@ -1,7 +1,6 @@
-"""Signatures as Standard Webhooks 1.0 has them: made by who sends, verified by who receives.
+"""Makes and verifies signatures of Standard Webhooks 1.0 (https://www.standardwebhooks.com).
 
-https://www.standardwebhooks.com. This file needs no package beside Python: a receiver may use it
-without the extra.
+This file needs no package beside Python: a receiver may use it without the extra.
 """
 
 from __future__ import annotations
@@ -18,20 +17,20 @@ from typing import Any
 import rota
 
 TOLERANCE_S = 300.0
-"""How far the time of a request may be from now: an older one may be a copy."""
+"""Most seconds between the time of a request and now: an older request may be a copy."""
 _PREFIX = "whsec_"
 _KEY_BYTES = (24, 64)
 
 
 class NotVerified(Exception):
-    """The request is not from who has the secret, or it is a copy of an old one."""
+    """The sender of the request has not the secret, or the request is a copy of an old one."""
 
 
 def decode_secret(secret: str, name: str = "the secret of a webhook") -> bytes:
     """Return the key of a secret: `whsec_` and 24 to 64 bytes in base64.
 
     Raises:
-        UsageError: it is none. The message has the name, and does not repeat the secret.
+            UsageError: not a secret. The message has the name, and does not repeat the secret.
     """
     try:
         key = base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
@@ -116,8 +115,8 @@ def _decode(secrets: Iterable[str]) -> list[bytes]:
 
 
 def _get(headers: Mapping[Any, Any], name: str) -> str:
-    """Return a header. Raises NotVerified also if it is there twice: who asks whether the event is
-    a copy may read the other one."""
+    """Return a header. Raises NotVerified also if a header is there twice: the check for a copy may
+    read the other value."""
     found = [
         value
         for given, value in headers.items()
@@ -136,5 +135,5 @@ def _make(key: bytes, id: str, at: str, body: bytes) -> str:
 
 
 def _encode(text: str) -> bytes:
-    """Return the bytes of a text, also of surrogates: they stand for what is no UTF-8."""
+    """Return the bytes of a text, also of surrogates, which stand for bytes that are no UTF-8."""
     return text.encode(errors="surrogatepass")

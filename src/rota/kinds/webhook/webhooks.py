@@ -1,4 +1,4 @@
-"""`Webhooks`: job types that bring events to endpoints, and the endpoints."""
+"""`Webhooks`: the endpoints, and the job types that bring events to them."""
 
 from __future__ import annotations
 
@@ -30,33 +30,33 @@ logger = logging.getLogger("rota")
 
 State = Literal["on", "paused", "disabled", "failing"]
 KEPT = timedelta(days=90)
-"""How long it is known that an endpoint has got an event."""
+"""How long Rota knows that an endpoint has got an event."""
 _REDIRECTS = tuple(range(300, 400))
 _DEPLOYING = (401, 403, 404, 409, 423)
-"""What a receiver may say while it is deployed. 400 and 422 are about the event."""
+"""Responses of a receiver during its deployment. 400 and 422 are about the event."""
 BODY_BYTES_MAX = 1024 * 1024
 _EVENT = re.compile(r"(?=.{1,100}$)[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
 _EVENT_ID = re.compile(r"[A-Za-z0-9_:@+=-]{1,150}")
 _ACCOUNT = re.compile(r"[^\x00]{1,100}")
 _WAIT = "1m"
-"""How long a delivery waits until it looks again whether its endpoint is paused."""
+"""How long a delivery waits before it looks again whether its endpoint is paused."""
 
 
 class Endpoint(NamedTuple):
-    """Who is told of events."""
+    """A receiver of events."""
 
     name: str
     account: str | None
-    """Only events with this account are for it; None: those without one."""
+    """The endpoint gets only events with this account; None: events without an account."""
     url: str
     events: list[str]
-    """`order.paid`; `order.*`, all that begin so; `*`, all."""
+    """`order.paid`; `order.*`, all that begin with `order.`; `*`, all."""
     state: State
-    """`failing`: nothing but failures since `failing_since`. `disabled`: it gets no events."""
+    """`failing`: only failures since `failing_since`. `disabled`: the endpoint gets no events."""
     why: str | None
-    """Why it is paused or disabled."""
+    """Why the endpoint is paused or disabled."""
     by: str | None
-    """Who made, paused or disabled it; `rota`: it was disabled because it failed."""
+    """Who made, paused or disabled the endpoint; `rota`: disabled after failures."""
     failing_since: datetime | None
     failures: int
     in_order: bool
@@ -65,19 +65,19 @@ class Endpoint(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """An event for one endpoint, and what became of it."""
+    """An event for one endpoint, and its status."""
 
     event: str
     event_id: str
     job: int
-    """Id of the job that brought it last."""
+    """Id of the job that brought the event last."""
     status: str | None
-    """A `rota.Status`; None: the job is not kept any more."""
+    """A `rota.Status`; None: the job is no longer kept."""
     attempts: int | None
     code: int | None
-    """Of the last response; None: there was none."""
+    """Code of the last response; None: no response."""
     seconds: float | None
-    """That the last attempt took."""
+    """Seconds of the last attempt."""
     response: str | None
     """The beginning of the last response, or the last error."""
     at: datetime
@@ -200,14 +200,14 @@ class Webhooks:
     def _make_event(
         self, event: str, data: Mapping[str, Any] | None, event_id: str, account: str | None
     ) -> tuple[NewJob, dict[str, Any]]:
-        """Check an event as far as it can be without the database: what that refuses ends the
-        caller's transaction."""
+        """Check an event before the database does: a refusal there ends the caller's
+        transaction."""
         _refuse_unfit(_EVENT, event, "event", "words of A-Z, a-z, 0-9 and _ with dots between")
         _refuse_unfit(_EVENT_ID, event_id, "event_id", "1 to 150 of A-Z, a-z, 0-9 and _:@+=-")
         if account is not None:
             _refuse_unfit(_ACCOUNT, account, "account", "1 to 100 characters")
         known: Any = {"event_id": event_id, "event": event, "data": dict(data or {})}
-        # For each endpoint: so what a job asks is what its payload says.
+        # Endpoint values of the template job: the payload of each real job has its own.
         new = self._type.new(endpoint="*", endpoint_id=0, at="", **known)
         new = msgspec.structs.replace(new, asks_json=None)
         known["data"] = json.loads(new.payload_json)["data"]
@@ -380,7 +380,7 @@ class Webhooks:
         given: dict[str, Any] = {"endpoint": name, "event_id": event_id, "why": why, "by": by}
         given["since"] = None if since is None else _check_duration(since)
         count = 0
-        # Those that die meanwhile are not among them.
+        # Deliveries that die meanwhile are not among the rows.
         while rows := self.jobs.call("webhook_replay", given):
             count += rows[0]["sent"]
             if event_id is not None:
@@ -391,7 +391,6 @@ class Webhooks:
     # Work
 
     async def _forget(self) -> None:
-        """Forget old deliveries."""
         while (await self.jobs.acall("webhook_forget", {"keep": KEPT}))[0]["webhook_forget"]:
             pass
 
@@ -404,7 +403,7 @@ class Webhooks:
             await client.aclose()
 
     def _open_client(self) -> WebhookClient:
-        """Return the client. A test's attempt has no lifespan in which it was made."""
+        """Return the client. A test's attempt has no lifespan that made one."""
         self._client = self._client or HttpClient()
         return self._client
 
@@ -472,8 +471,7 @@ class Webhooks:
     async def _note(
         self, endpoint: str, endpoint_id: int, url: str, error: Exception | None
     ) -> None:
-        """Note how an endpoint has responded. Whatever becomes of the note, the delivery is as it
-        was."""
+        """Note how an endpoint has responded. A failure to note does not change the delivery."""
         gone = getattr(error, "status_code", None) == 410
         noted = {"id": endpoint_id, "url": url, "ok": error is None, "gone": gone}
         brief = getattr(error, "endpoint_reason", str(error))
@@ -487,7 +485,7 @@ class Webhooks:
 
 
 def _seal(secret: Any) -> str | dict[str, str]:
-    """Return a secret as it is stored: sealed where there are keys. Raises UsageError."""
+    """Return a secret as stored: sealed where there are keys. Raises UsageError."""
     decode_secret(secret if isinstance(secret, str) and secret.startswith("whsec_") else "")
     return rota.Secret(secret).seal() if os.environ.get("ROTA_SECRET_KEYS") else secret
 
@@ -522,7 +520,7 @@ def _refuse_unknown(name: str, is_there: bool) -> None:
 
 
 def _describe(reply: Reply) -> tuple[str, str]:
-    """Return what a response is, and what it says."""
+    """Return the name of a response, and its excerpt."""
     what = f"responded with {reply.code} after {reply.seconds} s"
     if reply.code in _REDIRECTS:
         what += ", a redirect, which is not followed: change the URL of the endpoint"

@@ -1,4 +1,4 @@
--- Notes the pages of a run, once they are found. Returns true; NULL: it was cancelled.
+-- Notes the pages of a run once they are found. Returns true; NULL: the run was cancelled.
 -- Locks: the row of the run.
 create or replace function {schema}.report_begin(p_run bigint, p_batch bigint, p_pages int)
 returns boolean

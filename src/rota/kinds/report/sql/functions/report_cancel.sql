@@ -1,5 +1,5 @@
--- Cancels a run: whoever asks for the same gets another one from now on. One that is ready stays.
--- Returns its batch and its job, which are to be cancelled too; no row: there is nothing to cancel.
+-- Cancels a run, so that the next request gets a new run. A ready run stays. Returns the batch and
+-- the job to cancel too; no row: there is nothing to cancel.
 -- Locks: the row of the run.
 create or replace function {schema}.report_cancel(p_run bigint)
 returns table (batch bigint, job bigint)

@@ -1,5 +1,5 @@
--- Returns up to 1,000 runs after p_after whose files are to be deleted: those that have expired,
--- and those that began a month ago and are not ready. p_after: the id of the last one before.
+-- Returns up to 1,000 runs after the id p_after whose files are to be deleted: the expired, and the
+-- unready that began a month ago.
 -- Locks: none; index report_run_expires.
 create or replace function {schema}.report_expired(p_after bigint default null)
 returns table (run bigint)

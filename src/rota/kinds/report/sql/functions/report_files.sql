@@ -1,5 +1,4 @@
--- Lists the files of a run that may be in the store, the pages in their order. rows: of those that
--- are its pages.
+-- Lists the files of a run that may be in the store, in page order. rows: only of a page's file.
 -- Locks: none; index report_file_pkey.
 create or replace function {schema}.report_files(p_run bigint)
 returns table (name text, page int, rows bigint)

@@ -1,5 +1,5 @@
--- Notes the file of a run: it is ready. p_keep: how long the file is kept. Returns true; NULL: it
--- was cancelled. To be called in a transaction that finishes the job.
+-- Notes the file of a run: the run is ready. p_keep: how long the file is kept. Returns true; NULL:
+-- the run was cancelled. Call it in the transaction that finishes the job.
 -- Locks: the row of the run.
 create or replace function {schema}.report_finish(
   p_run bigint,

@@ -1,5 +1,5 @@
 -- Deletes runs whose files are deleted.
--- Locks: their rows.
+-- Locks: the rows of the runs.
 create or replace function {schema}.report_forget(p_runs bigint[])
 returns void
 language sql

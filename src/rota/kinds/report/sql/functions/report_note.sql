@@ -1,4 +1,4 @@
--- Notes a file that is about to be written. p_page: NULL, if it is that of all pages.
+-- Notes a file before it is written. p_page: NULL: the file of all pages.
 -- Locks: none.
 create or replace function {schema}.report_note(p_run bigint, p_file text, p_page int default null)
 returns void

@@ -1,7 +1,7 @@
--- Notes which file is a page of a run, and how many rows it has. Returns whether the run is still
--- wanted. To be called in a transaction that finishes the job of the page.
+-- Notes the file of a page and its number of rows. Returns whether the run is still wanted. Call it
+-- in the transaction that finishes the page's job.
 -- Locks: the rows of the files of the page.
--- Keeps: M32, of two who have made the page, the one that holds its job is chosen.
+-- Keeps: M32, of two jobs that made the page, the job that holds its claim is chosen.
 create or replace function {schema}.report_page_done(p_run bigint, p_file text, p_rows bigint)
 returns boolean
 language plpgsql

@@ -1,6 +1,6 @@
--- Asks for a report. Returns its run, and whether it is a new one: the same name and parameters are
--- one run while that is queued or runs, and for p_reuse after it was ready; NULL: not then. p_meta:
--- of its job.
+-- Asks for a report. Returns its run, and whether the run is new: the same name and parameters are
+-- one run while it is queued or runs, and for p_reuse after it was ready; NULL: not then. p_meta:
+-- meta of its job.
 -- Locks: the row of the run.
 -- Keeps: M51, a double click makes one report; M20, in the caller's transaction.
 create or replace function {schema}.report_request(
@@ -31,7 +31,7 @@ begin
     if found then
       if (
         select s.status in ('queued', 'running')
-          -- One that became ready while this waited for it is not newer than what is asked for.
+          -- A run that became ready while this call waited is not newer than the request.
           or s.status = 'ready'
           and least(s.finished_at, {schema}.clock()) > {schema}.clock() - p_reuse
         from {schema}.report_runs(run) s

@@ -1,6 +1,6 @@
--- Lists runs, the newest first, each with what became of it: queued, running, failed (a job of it
--- is dead), cancelled, ready or expired; with how many of its pages are done, and the error of the
--- job that is dead. p_id: this one; p_name: those of a report.
+-- Lists runs, the newest first, each with its state: queued, running, failed (a job is dead),
+-- cancelled, ready or expired; its finished pages, and the dead job's error. p_id: only this run;
+-- p_name: only this report's runs.
 -- Locks: none; indexes report_run_pkey and report_run_name.
 create or replace function {schema}.report_runs(
   p_id bigint default null,

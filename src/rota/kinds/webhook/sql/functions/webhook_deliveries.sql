@@ -1,5 +1,5 @@
--- Lists the deliveries of an endpoint, the newest first: with the code of the last response, its
--- seconds, and what it said. p_status: only with this status of the job.
+-- Lists the deliveries of an endpoint, the newest first, with code, seconds and text of the last
+-- response. p_status: only jobs with this status.
 -- Locks: none; indexes webhook_delivery_endpoint, action_job, job_pkey, job_history_id and
 --   attempt_job.
 create or replace function {schema}.webhook_deliveries(

@@ -1,10 +1,11 @@
--- Enqueues a delivery of an event for each endpoint that asks for it, is not disabled and has none
--- of this event yet, also none that was erased. Returns those that it has enqueued. p_account: the
--- endpoints of that account; NULL: those without one. p_only: this endpoint alone, whatever it asks
--- for. p_meta: of the jobs. An endpoint that asks for order.* asks for all that begin with order.
+-- Enqueues a delivery for each endpoint that asks for the event, is not disabled and has no
+-- delivery of the event yet, not even an erased one. Returns the new deliveries. p_account: the
+-- endpoints of this account; NULL: endpoints without an account. p_only: this endpoint alone,
+-- whatever it asks for. p_meta: meta of the jobs. An endpoint that asks for order.* asks for all
+-- that begin with order.
 -- SECURITY DEFINER: a role that is granted this function needs no right on a table.
--- Locks: the rows of the endpoints, so that none is removed meanwhile; then the rows of
---   webhook_delivery that they become; both in the order of the endpoints' ids.
+-- Locks: the rows of the endpoints, so that none is removed meanwhile; then the new rows of
+--   webhook_delivery; both in the order of the endpoints' ids.
 -- Keeps: M71, one delivery for each endpoint and event id; M20, in the caller's transaction.
 create or replace function {schema}.webhook_emit(
   p_event text,
@@ -52,7 +53,7 @@ begin
   );
   return query
   with asked as materialized (
-    -- One that was removed meanwhile is not among them.
+    -- An endpoint that was removed meanwhile is not in these rows.
     select e.id, e.name, e.in_order
     from {schema}.webhook_endpoint e
     where e.id = any (v_asked)

@@ -1,5 +1,4 @@
--- Lists endpoints by name, without their secrets. p_account: only those of that account;
--- p_name: only this one.
+-- Lists endpoints by name, without secrets. p_account: only this account's; p_name: only this one.
 -- Locks: none.
 create or replace function {schema}.webhook_endpoints(
   p_account text default null,

@@ -1,4 +1,4 @@
--- Makes the event ids of jobs that are erased hashes: their events are still known (for job_erase).
+-- Replaces the event ids of erased jobs by hashes, so that the events stay known (for job_erase).
 -- Locks: the rows of the deliveries; indexes job_history_id and webhook_delivery_pkey.
 -- Keeps: M45; M71, an erased event is not delivered again.
 create or replace function {schema}.webhook_erase(p_jobs bigint[])

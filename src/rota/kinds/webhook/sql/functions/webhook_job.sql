@@ -1,5 +1,5 @@
--- Returns the job that brings a delivery now: the last that p_job was requeued or run again as.
--- A dead job says it in its own row, in case that the log of actions is kept for a shorter time.
+-- Returns the job that brings a delivery now: the last requeue or rerun of p_job. A dead job's own
+-- row names its successor, because the log of actions may be kept for a shorter time.
 -- Locks: none; indexes action_job and job_history_id.
 create or replace function {schema}.webhook_job(p_job bigint)
 returns bigint

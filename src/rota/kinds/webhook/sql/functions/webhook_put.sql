@@ -1,9 +1,8 @@
--- Makes an endpoint, or changes one: its URL, and its events and allow_private if they are given.
--- Another host loses allow_private if that is not given; another URL begins without failures.
--- p_account and p_in_order are for a new one, and so are p_secret and p_fresh: 'whsec_' and base64,
--- or that as rota.Secret seals it. p_secret is refused for one that is there, p_fresh is not; both
--- NULL: the database makes one. Returns the secret of a new endpoint, as text; a sealed one as
--- JSON.
+-- Makes an endpoint, or changes its URL, and events and allow_private if given. A new host loses
+-- allow_private if that is not given; a new URL begins without failures. For a new endpoint only:
+-- p_account, p_in_order, and p_secret or p_fresh: 'whsec_' and base64, or sealed by rota.Secret.
+-- p_secret is refused for an existing endpoint, p_fresh is not; both NULL: the database makes one.
+-- Returns the secret of a new endpoint, as text; a sealed secret as JSON.
 -- Locks: the row of the endpoint.
 -- Keeps: M87, who.
 create or replace function {schema}.webhook_put(

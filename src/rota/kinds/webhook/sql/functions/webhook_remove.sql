@@ -1,5 +1,5 @@
--- Removes an endpoint, and what is known of its deliveries. Those that wait are cancelled when they
--- are due, also if there is another endpoint of this name then. Returns whether there was one.
+-- Removes an endpoint and its list of deliveries. Waiting deliveries are cancelled when they are
+-- due, even if a new endpoint has this name then. Returns whether there was an endpoint.
 -- Locks: the row of the endpoint.
 -- Keeps: M87, who and why.
 create or replace function {schema}.webhook_remove(

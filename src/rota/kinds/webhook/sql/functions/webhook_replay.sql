@@ -1,8 +1,7 @@
--- Enqueues deliveries of an endpoint once more: that of one event, whatever became of it; or those
--- that have died within p_since, up to 1,000 of them whose job has an id above p_after and not
--- above p_until; NULL: the newest job now. Returns how many it has enqueued, the last that it has
--- looked at, and p_until; no row: there is none. An event that is unknown, or whose data is not
--- kept any more, is refused.
+-- Enqueues deliveries of an endpoint once more: one event's, whatever its outcome; or up to 1,000
+-- that died within p_since and whose job ids are above p_after, up to p_until; NULL: the newest job
+-- now. Returns the number enqueued, the last id it looked at, and p_until; no row: no endpoint. An
+-- event that is unknown, or whose data is no longer kept, is refused.
 -- Locks: the row of the endpoint, so that of two replays the second sees what the first has
 --   enqueued; then as job_retry. Indexes job_lane and webhook_delivery_pkey.
 -- Keeps: M71, an event is not sent twice by two replays; M87, who and why.
@@ -74,7 +73,7 @@ begin
       where j.id = last
       for update;
       v_is_live := found;
-      -- Not while `rota retry` has just requeued it.
+      -- Not while `rota retry` has just requeued the delivery.
       exit when v_is_live or {schema}.webhook_job(v_first) is not distinct from last;
     end loop;
     v_asked := array[last];

@@ -1,4 +1,4 @@
--- Refuses what is no secret of an endpoint, without a word of it. NULL is none to refuse.
+-- Refuses what is no endpoint's secret, without showing any of it. NULL passes.
 create or replace function {schema}.webhook_secret_check(p_secret jsonb)
 returns void
 language plpgsql immutable

@@ -1,6 +1,5 @@
--- Pauses an endpoint: its deliveries wait. Disables it: it gets no more, and those that wait die.
--- Or turns it on again. p_to: 'paused', 'disabled' or 'on'. Returns whether there is such an
--- endpoint.
+-- Turns an endpoint to p_to: 'paused': its deliveries wait; 'disabled': it gets no more, and
+-- waiting deliveries die; 'on': as usual. Returns whether there is such an endpoint.
 -- Locks: the row of the endpoint, then as breaker_trip or breaker_reset.
 -- Keeps: M87, who and why.
 create or replace function {schema}.webhook_turn(
@@ -32,8 +31,8 @@ begin
   if not found then
     return false;
   end if;
-  -- The breaker spares workers each look at a delivery that waits. Before they have declared it,
-  -- they look.
+  -- The breaker spares workers a look at each waiting delivery. Before workers have declared the
+  -- breaker, they look.
   if exists (select from {schema}.job_type t where t.breaker = 'webhook') then
     if p_to = 'paused' then
       perform {schema}.breaker_trip('webhook', p_name, null, p_why, p_by);

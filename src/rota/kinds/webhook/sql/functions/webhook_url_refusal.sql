@@ -1,5 +1,5 @@
--- Returns why a URL is none of an endpoint; NULL: it is one. It is of ASCII, up to 2,000
--- characters, its host a name or an address in digits.
+-- Returns why a URL does not fit an endpoint; NULL: it fits. It must be ASCII, at most 2,000
+-- characters, with a name or an address in digits as host.
 create or replace function {schema}.webhook_url_refusal(p_url text)
 returns text
 language plpgsql immutable

@@ -104,8 +104,8 @@ def drain_endpoint(
 
 
 class DrainEndpoint:
-    """What `drain_endpoint` returns. One drain at a time in this process; it continues to its end
-    if the caller disconnects."""
+    """What `drain_endpoint` returns. One drain at a time in this process; a drain continues to its
+    end if the caller disconnects."""
 
     def __init__(self, app: App, request: DrainRequest) -> None:
         self._app = app
@@ -152,8 +152,7 @@ class DrainEndpoint:
     async def aclose(self) -> None:
         """Stop a running drain in order: its jobs have the grace period, then return to the queue.
 
-        For an application that mounts this one: servers send their shutdown only to the outermost
-        application.
+        For an application that mounts this endpoint: servers shut down only the outermost one.
         """
         drain = self._drain
         if drain is not None and not drain.done():
@@ -176,7 +175,7 @@ def _outcome(drain: asyncio.Task[Summary]) -> DrainAnswer:
 
 
 def _log_end(worker: asyncio.Task[Summary]) -> None:
-    """Log why a worker has ended before its site did."""
+    """Log why a worker ended before its site."""
     if not worker.cancelled() and (error := worker.exception()) is not None:
         stack = None if isinstance(error, RotaError) else error
         logger.error("the worker of this site has ended: %s", error, exc_info=stack)

@@ -1,9 +1,9 @@
 """Handlers with `process=rota.Process(cluster="dask")`: their processes run on a Dask cluster.
 
-A task of the cluster (`serve`) starts the process that `process=True` has, on the host of a cluster
-worker, and passes its messages on, through two queues of the scheduler. So the worker of Rota keeps
-the lease, the timeout, effects and progress, and a handler that does not stop is killed where it
-runs. Each side ends the handler when it hears nothing of the other.
+A task of the cluster (`serve`) starts the process on the host of a cluster worker, and passes its
+messages on through two queues of the scheduler. Rota's worker keeps the lease, the timeout, effects
+and progress, and a handler that does not stop is killed where it runs. Each side ends the handler
+when it hears nothing from the other side.
 """
 
 from __future__ import annotations
@@ -47,26 +47,27 @@ CONNECT_S = 10
 PING_S = 2.0
 """Seconds between two signs of life of each side."""
 SILENT_S = 15.0
-"""After so long without one the attempt is lost."""
+"""The attempt is lost after so many seconds without a sign of life."""
 ALONE_S = SILENT_S - 3
-"""After so long a handler has ended itself, though all else on its host may stand still."""
+"""A handler has ended itself after so many seconds alone, even if all else on its host stands
+still."""
 LEASE_S = 20.0
-"""The shortest lease: two thirds of it, all that a killed worker may have left, outlast ALONE_S."""
+"""The shortest lease: two thirds of it, which a killed worker may have left, outlast ALONE_S."""
 OVER_S = 3.0
 """Longest wait until the cluster confirms that a handler's process is gone."""
 FAILED = ("error", "lost", "cancelled")
 
 PLACED, ALIVE, END, OVER = b"placed", b"alive", b"end", b"over"
-"""Messages that are not pickled ones of `messages`. PLACED comes once; again, if the scheduler
-gave the task to another cluster worker, because the first one was lost."""
+"""Messages that are not pickled `messages`. PLACED comes once; again, if the scheduler lost the
+first cluster worker and gave the task to another one."""
 
 
 # In Rota's worker
 
 
 def find_address() -> str:
-    """Return where the scheduler is. Raises ConfigurationError: neither ROTA_DASK_SCHEDULER nor
-    Dask's own configuration says that."""
+    """Return the address of the scheduler. Raises ConfigurationError: neither ROTA_DASK_SCHEDULER
+    nor Dask's configuration has it."""
     address = os.environ.get(ADDRESS_VARIABLE) or dask.config.get("scheduler-address", None)
     if not address:
         raise ConfigurationError(
@@ -77,8 +78,8 @@ def find_address() -> str:
 
 
 def check_lease(job_type: str, lease_s: float) -> None:
-    """Raises ConfigurationError: when this worker is killed, another could take the job while its
-    handler still runs."""
+    """Raise ConfigurationError for a lease so short that another worker could take the job of a
+    killed worker while its handler still runs."""
     if lease_s < LEASE_S:
         raise ConfigurationError(
             f"job type {job_type!r}: its lease is {lease_s:g} s; a handler on a Dask cluster may "
@@ -119,7 +120,7 @@ def start(attempt: Attempt, setup: messages.Setup) -> ClusterChild:
 
 
 class ClusterChild:
-    """A process on the cluster, as the worker knows it; it runs one job."""
+    """A process on the cluster, as Rota's worker knows it; it runs one job."""
 
     def __init__(self, setup: messages.Setup, memory_bytes_max: int | None) -> None:
         client, name = _connect(find_address()), f"rota-{uuid4().hex}"
@@ -129,7 +130,7 @@ class ClusterChild:
         self._up, self._down = (Queue(f"{name}-{way}", client=client) for way in ("up", "down"))
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._over = threading.Event()
-        """Whether nothing more is to be heard of it."""
+        """Whether no further message can come from the process."""
         self._heard_at = monotonic()
         self._future = client.submit(
             serve, name, setup, memory_bytes_max, key=name, pure=False, retries=0
@@ -137,8 +138,8 @@ class ClusterChild:
         threading.Thread(target=self._hear, name=name, daemon=True).start()
 
     def send(self, message: messages.ToProcess) -> None:
-        """Send a message. Raises ProcessDied: the scheduler does not take it; but not for a stop
-        request, nor for an answer about an effect."""
+        """Send a message. Raises ProcessDied: the scheduler refuses it; not raised for a stop
+        request or an answer about an effect."""
         if isinstance(message, messages.RunJob):
             self.jobs += 1
         try:
@@ -148,8 +149,7 @@ class ClusterChild:
                 raise
 
     def receive(self, timeout_s: float) -> Any:
-        """Return its next message, None if none arrives in time. Raises ProcessDied, or
-        MemoryExceeded."""
+        """Return the next message; None: none came in time. Raises ProcessDied, MemoryExceeded."""
         try:
             message = self._inbox.get(timeout=timeout_s)
         except queue.Empty:
@@ -171,16 +171,16 @@ class ClusterChild:
         return None
 
     def kill(self) -> None:
-        """Let the cluster kill it; do not wait."""
+        """Let the cluster kill the process; do not wait."""
         threading.Thread(target=self._send_end, name="rota-cluster-end", daemon=True).start()
 
     def end(self) -> None:
-        """Let the cluster kill it, and wait a while until it is gone."""
+        """Let the cluster kill the process, and wait a while until it is gone."""
         self._send_end()
         until = monotonic() + (OVER_S if self.is_placed and not self._over.is_set() else 0)
         while (left_s := until - monotonic()) > 0:
             with suppress(queue.Empty):
-                # A cluster that cannot be reached any more ends it by itself.
+                # A process on an unreachable cluster ends by itself.
                 if self._inbox.get(timeout=left_s) == OVER:
                     break
         self._over.set()
@@ -192,7 +192,7 @@ class ClusterChild:
             if not self.is_placed:
                 self._future.cancel()
         except Exception as error:  # noqa: BLE001 - what Dask raises is not declared
-            # The cluster ends it by itself when it hears nothing more.
+            # The cluster ends the process by itself when it hears nothing more.
             logger.info("the Dask cluster cannot be told to end a handler: %s", error)
 
     def _put(self, message: bytes, within_s: float = SILENT_S) -> None:
@@ -203,7 +203,7 @@ class ClusterChild:
             raise ProcessDied(why) from None
 
     def _look(self) -> None:
-        """Find out whether it is lost."""
+        """Find out whether the process is lost."""
         status = self._future.status
         if status in FAILED:
             cause = self._future.exception(timeout=CHECK_S) if status == "error" else None
@@ -235,7 +235,7 @@ class ClusterChild:
 
 
 def _connect(address: str) -> Client:
-    """Return the client of this process. A fork has its own, and so has a new address."""
+    """Return the client of this process. A fork, and a new address, gets a new client."""
     key = address, os.getpid()
     with _connecting:
         if key not in _clients or _clients[key].status == "closed":
@@ -253,7 +253,7 @@ _clients: dict[tuple[str, int], Client] = {}
 
 
 def serve(name: str, setup: messages.Setup, memory_bytes_max: int | None) -> None:
-    """Run a handler's process on this host, until it ends or Rota's worker wants it no more."""
+    """Run a handler's process on this host, until it ends or Rota's worker no longer wants it."""
     client = get_client()
     up, down = (Queue(f"{name}-{way}", client=client) for way in ("up", "down"))
     up.put(PLACED)

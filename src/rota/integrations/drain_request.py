@@ -1,5 +1,4 @@
-"""A request to drain over HTTP: what it must have, and what its answers are. ASGI and WSGI share
-it."""
+"""Checks and answers drain requests over HTTP, for ASGI and WSGI."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from rota.worker.summary import Summary
 logger = logging.getLogger("rota")
 
 SECRET_LEAST = 16
-"""Fewest characters: a shorter secret could be guessed by trying."""
+"""Fewest characters of a secret: a shorter one could be guessed by trying."""
 SECONDS_MOST = 3600.0
 RETRY_AFTER_S = 60
 
@@ -41,7 +40,7 @@ class DrainAnswer:
 
     @property
     def headers(self) -> dict[str, str]:
-        """All headers but the length of the body."""
+        """All headers but Content-Length."""
         return {
             "content-type": "application/json",
             "cache-control": "no-store",
@@ -49,8 +48,7 @@ class DrainAnswer:
         }
 
     def encode(self, method: str) -> tuple[dict[str, str], bytes]:
-        """Return all headers and the body of the answer to a request; to HEAD without a body and
-        its length."""
+        """Return all headers and the body of the answer; for HEAD no body and no content-length."""
         if method == "HEAD":
             return self.headers, b""
         return {**self.headers, "content-length": str(len(self.body))}, self.body
@@ -66,7 +64,7 @@ STOPPING = DrainAnswer(
 
 @dataclass(frozen=True, slots=True)
 class DrainRequest:
-    """What a caller must send, and how the drain is done then."""
+    """What a caller must send, and the options of the drain."""
 
     secret: bytes
     within_s: float
@@ -82,7 +80,7 @@ class DrainRequest:
         concurrency: int,
         reserved: int | None,
     ) -> DrainRequest:
-        """Check the options of `drain_endpoint`, and raise as it says."""
+        """Check the options of `drain_endpoint`, with its errors."""
         if not _is_secret(secret):
             raise ConfigurationError(
                 f"drain_endpoint(secret=…) must be at least {SECRET_LEAST} printable ASCII "
@@ -110,7 +108,7 @@ def report(summary: Summary) -> DrainAnswer:
 
 
 def explain(error: RotaError) -> DrainAnswer:
-    """Return the answer after a drain that failed, and log what somebody has to repair."""
+    """Return the answer after a failed drain, and log what a person has to repair."""
     value = {"error": {"type": type(error).__name__, "message": str(error)}}
     if isinstance(error, DatabaseUnavailable):
         return DrainAnswer(503, value, {"retry-after": str(RETRY_AFTER_S)})

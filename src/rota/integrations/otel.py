@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     from rota.records import NewJob
 
 LINKS_MAX = 128
-"""Most links of a span: a call of many jobs may have come from as many requests."""
+"""Most links of a span: the jobs of one call may come from as many requests."""
 MESSAGE_MAX = 500
 KEPT_MAX = 10_000
-"""Attempts whose trace is known to the log lines about their ends."""
+"""Most attempts whose trace is kept for the log lines about their ends."""
 
 _W3C = TraceContextTextMapPropagator()
 _tracings: WeakKeyDictionary[App, Tracing] = WeakKeyDictionary()
@@ -80,7 +80,7 @@ def instrument(
 
 @contextmanager
 def trace_attempt(ctx: rota.Context) -> Iterator[None]:
-    """Let an attempt run within its span. A process of `process=True` imports it by its name."""
+    """Run an attempt within its span. A process of `process=True` imports this function by name."""
     try:
         tracing = _tracings.get(ctx.app)
     except UsageError:  # its process does not know the App
@@ -101,7 +101,7 @@ class Tracing:
 
     @contextmanager
     def trace_enqueue(self, jobs: Sequence[NewJob]) -> Iterator[Mapping[str, str]]:
-        """Let an enqueue run within its span, and give its trace to the jobs."""
+        """Run an enqueue within its span, and give its trace to the jobs."""
         types = {job.job_type.name for job in jobs}
         queues = {job.options.queue or job.job_type._declaration.options.queue for job in jobs}
         attributes: dict[str, Any] = _describe("enqueue", "send", types, queues)
@@ -114,8 +114,7 @@ class Tracing:
 
     @contextmanager
     def trace_attempt(self, ctx: rota.Context) -> Iterator[None]:
-        """Let an attempt run within its span: the child of the enqueue, or a root with a link to
-        it."""
+        """Run an attempt within its span: the child of the enqueue, or a root with a link to it."""
         jobs = [one.job for one in ctx.items]
         origins = [(job, origin) for job in jobs if (origin := _find_origin(job)) is not None]
         attributes = _describe("run", "process", {ctx.job.job_type}, {ctx.job.queue})
@@ -136,7 +135,8 @@ class Tracing:
             yield
 
     def _is_child(self, job: Job) -> bool:
-        """Whether it is the first attempt, and soon enough for one picture."""
+        """Whether this is the first attempt, and began soon enough after the enqueue for one
+        trace."""
         if job.attempts > 1 or job.origin_id != job.id or job.schedule is not None:
             return False
         assert job.started_at is not None  # when it was claimed
@@ -172,8 +172,7 @@ class Tracing:
 
 
 def find_trace(record: logging.LogRecord) -> dict[str, str]:
-    """Return the trace of a log record: of the attempt that an event is about, or the current
-    one."""
+    """Return the trace of a log record: of the attempt in an event, or the current one."""
     event = getattr(record, "rota_event", None)
     if isinstance(event, JobEvent):
         return _traces.get((event.job, event.claim), {})
@@ -181,7 +180,7 @@ def find_trace(record: logging.LogRecord) -> dict[str, str]:
 
 
 def _describe(name: str, kind: str, types: set[str], queues: set[str]) -> dict[str, Any]:
-    """Return the attributes of the messaging conventions, and the job type if there is one."""
+    """Return the attributes of the messaging conventions, and the job type if there is only one."""
     attributes = {
         "messaging.system": "rota",
         "messaging.operation.name": name,
@@ -210,14 +209,13 @@ def _describe_job(job: Job) -> dict[str, Any]:
 
 
 def _find_origin(job: Job) -> SpanContext | None:
-    """Return the span of the enqueue."""
     context = _W3C.extract(job.meta or {}, TraceContext())
     found = trace.get_current_span(context).get_span_context()
     return found if found.is_valid else None
 
 
 def _record(span: Span, error: BaseException) -> None:
-    """Note an error, masked as Rota's logs are."""
+    """Record an error on a span, masked as Rota's logs are."""
     name = type(error).__name__
     message = logs.scrub(str(error))[:MESSAGE_MAX]
     stack = logs.scrub("".join(traceback.format_exception(error)))

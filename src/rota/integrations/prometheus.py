@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 DURATIONS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 """The buckets of both histograms: from a call on the network to a long report."""
 READ_S = 10.0
-"""The gauges of the database are read at most this often …"""
+"""Fewest seconds between two reads of the database's gauges."""
 ANSWER_S = 3.0
-"""… and a scrape waits for them no longer than this: it is for the process's own counters too."""
+"""Longest wait of a scrape for these gauges: the process's own counters must not wait longer."""
 OTHER = "other"
-"""The job type of an event about a job whose type this App does not have."""
+"""The label of a job type that this App does not have."""
 
 _OUTCOMES: dict[type[events.JobEvent], str] = {
     events.JobSucceeded: "succeeded",
@@ -201,24 +201,24 @@ class Counters:
 
 
 class DatabaseGauges:
-    """A collector of the gauges of the database, while a worker runs in this process and reads them
-    for all workers."""
+    """Collects the database's gauges while a worker runs in this process; one worker of all reads
+    them."""
 
     def __init__(self, app: App, counters: Counters) -> None:
         self._app = app
         self._counters = counters
         self._worker: str | None = None
-        """The worker of this process; None: none runs."""
+        """The worker of this process; None: no worker runs."""
         self._lock = threading.Lock()
         self._reading: threading.Thread | None = None
-        """Guarded by the lock, as the two fields below."""
+        """The lock guards this field and the two below."""
         self._found: list[Metric] = []
         self._read_at = float("-inf")
         app.on(events.WorkerStarted, self._begin)
         app.on(events.WorkerStopped, self._end)
 
     def describe(self) -> list[Family]:
-        """Return nothing: the registry need not read the database to learn the names."""
+        """Return nothing: the registry must not read the database to learn the names."""
         return []
 
     def collect(self) -> Iterable[Family]:

@@ -1,4 +1,4 @@
-"""The metrics of several worker processes, added up by their parent, which imports nothing of the
+"""Adds up the metrics of several worker processes in their parent, which imports nothing of the
 application."""
 
 from __future__ import annotations
@@ -15,29 +15,30 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
 ANSWER_S = 4.0
-"""Longest wait for the processes. One that is frozen counts with what it sent last."""
+"""Longest wait for the processes. A frozen process counts with its last text."""
 ADDED = ("counter", "histogram", "summary")
 
 
 class Sums:
-    """What the processes measured: the counters of all, also of those that ended, and the gauges
-    of those that answered."""
+    """The counters of all processes, also of ended ones, and the gauges of the processes that
+    answered."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         """Guards all fields."""
         self._texts: dict[int, str] = {}
-        """What each process sent last, by pid."""
+        """The last text of each process, by pid."""
         self._databases: dict[int, str | None] = {}
-        """The database of each process; None: there is only one."""
+        """The database of each process; None: there is only one database."""
         self._places: dict[int, int] = {}
-        """Which of the processes it is, from 1: one that replaces another has its place."""
+        """The place of each process, from 1: a process takes the place of the process it
+        replaces."""
         self._missing: set[int] = set()
         self._ended = ""
-        """The sum of those that ended."""
+        """The sum of the ended processes."""
 
     def note(self, pid: int, text: str, database: str | None = None) -> None:
-        """Take what a process sent. `database` becomes a label of Rota's own metrics."""
+        """Take the text of a process. `database` becomes a label of Rota's own metrics."""
         with self._changed:
             self._texts[pid] = text
             self._databases[pid] = database
@@ -46,7 +47,7 @@ class Sums:
             self._changed.notify_all()
 
     def end(self, pid: int) -> None:
-        """Keep the counters of a process that has ended: a sum that falls looks like a restart."""
+        """Keep the counters of an ended process: a sum that falls looks like a restart."""
         with self._changed:
             last = (None, self._databases.pop(pid, None), self._texts.pop(pid, ""))
             self._ended = _render([(None, None, self._ended), last])
@@ -77,11 +78,11 @@ class Sums:
 
 
 Measured = tuple[int | None, str | None, str]
-"""What a process has measured: its place, its database, its text of Prometheus."""
+"""The measurement of a process: its place, its database, its text of Prometheus."""
 
 
 def _render(texts: Iterable[Measured]) -> str:
-    """Add up texts of Prometheus. One without a place gives its counters only."""
+    """Add up texts of Prometheus. A text without a place adds only its counters."""
     registry = CollectorRegistry()
     registry.register(_Addition(texts))
     return generate_latest(registry).decode()
@@ -93,7 +94,7 @@ class _Addition:
         self._values: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], float]] = {}
         for place, database, text in texts:
             for family in text_string_to_metric_families(text):
-                # When a counter was made says nothing of a sum.
+                # The creation time of a counter says nothing about a sum.
                 if not family.name.endswith("_created"):
                     self._add(family, place, database)
 

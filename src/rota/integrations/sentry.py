@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 Errors = Literal["final", "attempt"]
 
 KEPT_MAX = 1_000
-"""Reports that wait until it is known whether their attempt was the last."""
+"""Most reports that wait until the database knows whether their attempt was the last."""
 MARGIN_MIN = 5
-"""Minutes by which a scheduled run may be late: as `rota doctor` has it."""
+"""Minutes by which a scheduled run may be late, as in `rota doctor`."""
 _HEADERS = ("sentry-trace", "baggage")
 _TROUBLE = (
     events.LeaseLost,
@@ -89,7 +89,7 @@ def instrument(app: App, *, errors: Errors = "final", monitors: bool = True) -> 
 
 @contextmanager
 def carry_trace(jobs: Sequence[NewJob]) -> Iterator[Mapping[str, str]]:
-    """Let an enqueue run within a span `queue.publish`, and give its trace to the jobs."""
+    """Run an enqueue within a span `queue.publish`, and give its trace to the jobs."""
     names = {job.job_type.name for job in jobs}
     name = names.pop() if len(names) == 1 else "jobs"
     queues = {job.options.queue or job.job_type._declaration.options.queue for job in jobs}
@@ -103,8 +103,8 @@ def carry_trace(jobs: Sequence[NewJob]) -> Iterator[Mapping[str, str]]:
 
 @contextmanager
 def report_attempt(ctx: rota.Context) -> Iterator[None]:
-    """Let an attempt run as a transaction `queue.process`. A process of `process=True` imports it
-    by its name."""
+    """Run an attempt as a transaction `queue.process`. A process of `process=True` imports this
+    function by name."""
     try:
         reporter = _reporters.get(ctx.app)
     except UsageError:  # its process does not know the App
@@ -121,7 +121,7 @@ def report_attempt(ctx: rota.Context) -> Iterator[None]:
 
 
 class Reporter:
-    """Decides what of an App is sent, when the database has the outcome."""
+    """Decides which reports of an App are sent, once the database has the outcome."""
 
     def __init__(self, app: App, *, is_each: bool, monitors: bool) -> None:
         self._app = app
@@ -129,8 +129,8 @@ class Reporter:
         self._monitors = monitors
         self._lock = threading.Lock()
         self._kept: OrderedDict[tuple[int, int], tuple[Any, Any, Any]] = OrderedDict()
-        """The report of each attempt that raised, by job and claim, with its hint and its scope.
-        Guarded by the lock."""
+        """The report, hint and scope of each attempt that raised, by job and claim. Guarded by the
+        lock."""
         app.on(events.JobFailed, self._handle_failed)
         app.on(events.JobDead, self._handle_dead)
         for trouble in _TROUBLE:
@@ -143,7 +143,7 @@ class Reporter:
 
     @contextmanager
     def watch(self, job: Job) -> Iterator[None]:
-        """Keep the report of what a handler raises, and say that a scheduled run has begun."""
+        """Keep the report of what a handler raises, and report that a scheduled run has begun."""
         if self._monitors and job.attempts == 1 and job.scheduled_for is not None:
             self._send_check_in(job.schedule, job.id, "in_progress")
         try:
@@ -176,8 +176,7 @@ class Reporter:
             self._check_in(event, "error")
 
     def _report(self, event: events.JobEvent, failure: Any, level: str) -> None:
-        """Send the report that was kept, or one of what Rota stores: the process that raised is
-        another one, or gone."""
+        """Send the kept report, or a new one from what Rota stores if another process raised."""
         kept = self._take(event)
         if kept is not None:
             report, hint, scope = kept
@@ -218,8 +217,8 @@ class Reporter:
             self._send_check_in(event.schedule, event.job, status)
 
     def _send_check_in(self, schedule: str | None, job: int, status: str) -> None:
-        """Send a check-in of a schedule that code declares. All of one run have one id, whichever
-        worker sends them."""
+        """Send a check-in of a schedule that code declares. All check-ins of a run have one id,
+        whichever worker sends them."""
         declared = self._app._declarations.schedules.get(schedule or "")
         if declared is None or declared.cron is None:
             return
@@ -236,7 +235,7 @@ class Reporter:
 
 
 def make_slug(schedule: str) -> str:
-    """Return the name of a schedule as Sentry takes it."""
+    """Return the name of a schedule in the form that Sentry accepts."""
     return re.sub(r"[^a-z0-9_-]+", "-", schedule.lower()).strip("-")[:50] or "schedule"
 
 
@@ -289,8 +288,7 @@ def _describe(job: Job) -> dict[str, Any]:
 
 
 def _mask(event: Any) -> None:
-    """Mask the texts of a report as Rota's logs, and drop the variables of frames: they hold the
-    payload."""
+    """Mask the texts of a report, and drop the variables of frames: they hold the payload."""
     for one in event.get("exception", {}).get("values", ()):
         if isinstance(one.get("value"), str):
             one["value"] = logs.scrub(one["value"])

@@ -1,6 +1,6 @@
 """An HTTP endpoint that drains, for platforms whose only cron is a URL, as a WSGI application.
 
-It needs no framework: Flask and Django mount it, or ask `answer` in a view of theirs.
+It needs no framework: Flask and Django mount it, or call `answer` in a view.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def drain_endpoint(
 
 class PlainDrainEndpoint:
     """What `drain_endpoint` returns. One drain at a time in this process, in the thread of its
-    request, with a loop of its own."""
+    request, with its own event loop."""
 
     def __init__(self, app: App, request: DrainRequest) -> None:
         self._app = app
@@ -52,7 +52,7 @@ class PlainDrainEndpoint:
     def __call__(
         self, request: Mapping[str, Any], start_response: Callable[..., Any]
     ) -> Iterable[bytes]:
-        """Answer one request, as WSGI asks for it."""
+        """Answer one WSGI request."""
         method = request["REQUEST_METHOD"]
         answer = self.answer(method, request.get("HTTP_AUTHORIZATION"))
         headers, body = answer.encode(method)

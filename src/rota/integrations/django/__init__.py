@@ -1,6 +1,6 @@
 """Rota in a Django project: put "rota.integrations.django" into INSTALLED_APPS.
 
-`app` is the App of the project, made when it is first asked for; the setting ROTA has its options.
+`app` is the App of the project, made at its first use with the options of the setting ROTA.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["RotaBackend", "app", "check_connections"]
 
 
 def __getattr__(name: str) -> Any:
-    """Make what needs Django's settings when it is asked for."""
+    """Make on first use what needs Django's settings."""
     if name == "app":
         return import_string("rota.integrations.django.django_app.find_app")()
     if name == "RotaBackend":

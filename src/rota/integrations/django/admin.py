@@ -25,7 +25,7 @@ from rota.integrations.django.django_app import find_app
 from rota.integrations.django.models import AttemptRow, JobRow, QueueRow, ScheduleRow
 
 COUNTED_MAX = 1_000
-"""A list counts, and an action takes, at most so many rows."""
+"""Most rows that a list counts and an action takes."""
 SHOWN_MAX = 80
 """Most characters of an error in a list."""
 
@@ -42,13 +42,12 @@ class BoundedPaginator(Pages):
 
     @cached_property
     def count(self) -> int:
-        """The number of rows, at most COUNTED_MAX."""
         rows: Any = self.object_list
         return int(rows.order_by()[:COUNTED_MAX].count())
 
 
 def make_action(verb: str) -> Any:
-    """Make the action of a verb. It needs the permission of that name."""
+    """Make the action of a verb. The action needs the permission with the verb's name."""
 
     def act(
         site: ReadOnlyAdmin, request: HttpRequest, queryset: models.QuerySet[Any]
@@ -66,13 +65,13 @@ class ReadOnlyAdmin(Site):
     """Shows rows of Rota. Its actions are verbs of the App, each with a permission of its own."""
 
     namespace = ""
-    """Of the App: which has the verbs."""
+    """The namespace of the App that has the verbs."""
     paginator = BoundedPaginator
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER
 
     def refuse(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Nobody adds, changes or deletes a row."""
+        """Return False: nobody adds, changes or deletes a row."""
         return False
 
     has_add_permission = has_change_permission = has_delete_permission = refuse
@@ -83,12 +82,11 @@ class ReadOnlyAdmin(Site):
         return bool(user.has_perm(f"rota.{verb}_{self.opts.verbose_name}"))
 
     def find_call(self, verb: str) -> Callable[..., Any]:
-        """Return the method of the App for a verb."""
         call: Callable[..., Any] = getattr(getattr(find_app(), self.namespace), verb)
         return call
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        """Show the list; one that takes too long is given up."""
+        """Show the list; give up a list that takes too long."""
         using = find_app().using
         if request.method != "GET":
             return super().changelist_view(request, extra_context)
@@ -152,19 +150,17 @@ def _act(
 
 
 class QueueFilter(admin.SimpleListFilter):
-    """The queues that are known: to find them reads no job."""
+    """The known queues: the look-up reads no job."""
 
     title = "queue"
     parameter_name = "queue"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """Return their names."""
         return [(one, one) for one in QueueRow.objects.values_list("name", flat=True)]
 
     def queryset(
         self, request: HttpRequest, queryset: models.QuerySet[Any]
     ) -> models.QuerySet[Any]:
-        """Return the rows of the queue."""
         return queryset if self.value() is None else queryset.filter(queue=self.value())
 
 
@@ -182,7 +178,6 @@ class JobAdmin(ReadOnlyAdmin):
     readonly_fields = ("payload", "timeline")
 
     def find_call(self, verb: str) -> Callable[..., Any]:
-        """Return the method of the App for a verb."""
         app = find_app()
         call: Callable[..., Any] = getattr(app if verb in ("retry", "cancel") else app.jobs, verb)
         return call
@@ -201,15 +196,15 @@ class JobAdmin(ReadOnlyAdmin):
         return found, False
 
     def error(self, row: Any) -> str:
-        """The last error, cut."""
+        """The last error, shortened."""
         return str(row.last_error or "")[:SHOWN_MAX]
 
     def payload(self, row: Any) -> str:
-        """The arguments, without what is secret."""
+        """The arguments, without secrets."""
         return find_app().get(row.id).shown_payload
 
     def timeline(self, row: Any) -> str:
-        """What happened to the job, and who did it."""
+        """What happened to the job, and who acted."""
         entries = find_app().jobs.timeline(row.id).entries
         lines = (
             f"{timezone.localtime(one.at):%Y-%m-%d %H:%M:%S} {one.what} {one.text}"
@@ -228,7 +223,7 @@ class AttemptAdmin(ReadOnlyAdmin):
     ordering = ("-finished_at",)
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> None:
-        """Find none: the page of the job shows it."""
+        """Find none: the page of the job shows the attempt."""
 
     @admin.display(description="job")
     def link(self, row: Any) -> str:
@@ -237,7 +232,7 @@ class AttemptAdmin(ReadOnlyAdmin):
         return format_html('<a href="{}">{}</a>', url, row.job)
 
     def error(self, row: Any) -> str:
-        """The error, cut."""
+        """The error, shortened."""
         return f"{row.error_type or ''}: {row.message or ''}"[:SHOWN_MAX]
 
 

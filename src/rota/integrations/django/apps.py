@@ -13,7 +13,7 @@ from rota.integrations.django.connections import use_names_of_parent
 from rota.integrations.django.schema import declare
 
 PATH = "rota.integrations.django.RotaBackend"
-"""What TASKS names the backend by."""
+"""The name of the backend in TASKS."""
 
 
 class RotaConfig(AppConfig):
@@ -25,8 +25,8 @@ class RotaConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Import `jobs.py` of each installed app, and `tasks.py` if Rota runs Django's tasks: what
-        is declared there, workers can run."""
+        """Import `jobs.py` of each installed app, and `tasks.py` if Rota runs Django's tasks, so
+        that workers know what is declared there."""
         use_names_of_parent()
         importlib.import_module(f"{self.name}.checks")
         autodiscover_modules("jobs")

@@ -1,8 +1,7 @@
 """Rota as a backend of Django's tasks: `django.tasks` of Django 6, or the backport `django-tasks`.
 
-Each task is a job type with the name of its function's path, whose jobs have the arguments as
-`args` and `kwargs`. A worker knows the tasks of `tasks.py` of each installed app, and what it
-imports.
+Each task is a job type named by its function's path; its jobs have the arguments as `args` and
+`kwargs`. A worker knows the tasks of each installed app's `tasks.py`, and of what it imports.
 """
 
 from __future__ import annotations
@@ -52,23 +51,23 @@ else:
 logger = logging.getLogger("rota")
 
 DEFAULTS = ("max_attempts", "timeout", "retry", "expires")
-"""The options of a job type that OPTIONS of the backend, and a task of its own, may have."""
+"""The options of a job type that the backend's OPTIONS, and a task, may have."""
 RUN_AFTER = "run_after"
-"""The name in the meta of a job under which it has that of its task."""
+"""The key in a job's meta for the task's run_after."""
 _STATUSES = {
     Status.RUNNING: TaskResultStatus.RUNNING,
     Status.SUCCEEDED: TaskResultStatus.SUCCESSFUL,
     Status.DEAD: TaskResultStatus.FAILED,
     Status.CANCELLED: TaskResultStatus.FAILED,
 }
-"""The others are READY: one that failed is executed again."""
+"""All other statuses are READY: a failed job is executed again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RotaTask(Task):  # type: ignore[type-arg]  # not generic in Django itself
     """A task with options of Rota: `@task(max_attempts=8, timeout="20s", key=…)`.
 
-    What it leaves out is as OPTIONS of the backend says, otherwise as of a job type.
+    A missing option is the one of the backend's OPTIONS, otherwise the default of a job type.
     """
 
     max_attempts: int | None = None
@@ -76,8 +75,8 @@ class RotaTask(Task):  # type: ignore[type-arg]  # not generic in Django itself
     expires: Duration | None = None
     retry: RetryPolicy | None = None
     key: Callable[..., str] | None = None
-    """Makes the key of a job from the arguments: another task of the same key is not enqueued, and
-    the result is that of the first."""
+    """Makes the key of a job from the arguments: a second task with the same key is not enqueued,
+    and returns the result of the first."""
 
 
 class RotaBackend(BaseTaskBackend):
@@ -98,7 +97,7 @@ class RotaBackend(BaseTaskBackend):
             )
 
     def check(self, **_: Any) -> list[Any]:
-        """Check that Django knows Rota's app, which makes the tables and finds the tasks."""
+        """Check that INSTALLED_APPS has Rota's app, which makes the tables and finds the tasks."""
         if apps.is_installed("rota.integrations.django"):
             return []
         text = "TASKS names Rota, and INSTALLED_APPS lacks 'rota.integrations.django'"
@@ -156,8 +155,8 @@ class RotaBackend(BaseTaskBackend):
     def _make_new(
         self, task: Task[..., Any], job: Enqueued, given: dict[str, Any]
     ) -> TaskResult[..., Any] | None:
-        """Return a job that was inserted as a result; None: a worker has finished it already. To
-        read all of a job takes longer than to insert it."""
+        """Return the result for an inserted job, without a slow read of the job; None: a worker has
+        finished the job already."""
         created = find_app()._run(_read_created(job.id))
         if not created:
             return None
@@ -196,7 +195,7 @@ class RotaBackend(BaseTaskBackend):
         run_after = (job.meta or {}).get(RUN_AFTER)
         failed = [one for one in attempts if one.error_type is not None]
         workers = [one.worker for one in failed][: job.attempts]
-        # A person may have moved the job to a queue that is not one of the backend's.
+        # A person may have moved the job to a queue that is not in the backend's QUEUES.
         has_queue = not self.queues or job.queue in self.queues
         finished_at = job.finished_at or (job.failed_at if job.status == Status.DEAD else None)
         result: TaskResult[..., Any] = TaskResult(
@@ -253,8 +252,8 @@ class RotaBackend(BaseTaskBackend):
 
 
 def _make_error(attempt: AttemptRecord) -> TaskError:
-    """Return the error of an attempt. One of Python's own is stored without its module, and so is
-    one of Rota's, as of a worker that crashed."""
+    """Return the error of an attempt. Built-in errors and Rota's own errors are stored without
+    their module."""
     name = attempt.error_type or "RotaError"
     if "." not in name:
         name = f"{'builtins' if hasattr(builtins, name) else 'rota.errors'}.{name}"

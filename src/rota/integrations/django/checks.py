@@ -1,5 +1,5 @@
-"""What `manage.py check` says of Rota. With --database it asks the database, with --deploy it has
-hints on the job types: those of `rota check --types`."""
+"""Checks of `manage.py check`. With --database they ask the database, with --deploy they give the
+hints of `rota check --types`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rota.store import migrate
 from rota.store.drivers import find_driver
 
 HINTS = {"repeated": "rota.W001", "timeout": "rota.W002", "expires": "rota.W003"}
-"""The id of a hint, by what it is about."""
+"""The id of a hint, by its topic."""
 
 
 @register("rota")
@@ -44,7 +44,7 @@ def check_settings(**_: Any) -> list[CheckMessage]:
 def check_schema(databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
     """Check that the database has the schema of this release, and of all job types."""
     app = find_app()
-    # The first `migrate` asks, too.
+    # The first `migrate` runs these checks too.
     if app.using not in (databases or ()) or not is_installed(app):
         return []
     try:

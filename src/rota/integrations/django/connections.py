@@ -18,13 +18,13 @@ from rota.store.pools import close_all
 
 
 class check_connections:  # noqa: N801 - it is used as a function
-    """Close Django's connections of this thread that are broken or too old: before the handler, and
-    after it. The App of `rota.integrations.django` does it by itself; another one by
+    """Close broken or too old connections of Django in this thread, before and after the handler.
+    The App of `rota.integrations.django` does so by itself; another App needs
     `App(middleware=check_connections)`.
 
-    Django keeps a connection for each thread, and checks it around each request. Without this a
-    connection that broke stays in its thread, and every later job of that thread fails. Those of an
-    async handler are in the thread of `sync_to_async`, and are checked there.
+    Django checks a thread's connection only around requests. Otherwise a broken connection stays in
+    its thread, and every later job of that thread fails. The connections of an async handler are in
+    the thread of `sync_to_async`, and are checked there.
     """
 
     def __init__(self, context: Context) -> None: ...
@@ -44,17 +44,17 @@ class check_connections:  # noqa: N801 - it is used as a function
 
 @receiver(connection_created)
 def _close_pools(connection: Any, **_: Any) -> None:
-    """Close the pools of all Apps before Django drops a test database, which it does, as it makes
-    one, from a connection to no database: their connections would keep it from that."""
+    """Close the pools of all Apps before Django drops a test database: their connections would
+    prevent it. Django drops or makes one from a connection to no database."""
     if connection.alias == NO_DB_ALIAS:
         close_all()
     elif hasattr(mail, "outbox"):
-        # A test run; any other process is on what its settings say.
+        # A test run; any other process uses the databases of its settings.
         _tell_children(connection.alias, connection.settings_dict["NAME"])
 
 
 NAMES = "ROTA_DJANGO_NAMES"
-"""The variable by which a process that a test starts knows which databases the test is on."""
+"""The variable that tells a test's child process which databases the test uses."""
 
 
 def _tell_children(alias: str, name: str) -> None:
@@ -65,8 +65,7 @@ def _tell_children(alias: str, name: str) -> None:
 
 
 def use_names_of_parent() -> None:
-    """Let a process that a test started use the databases of the test. To be called before a
-    connection is made."""
+    """Let a test's child process use the test's databases. Call it before a connection is made."""
     module = os.environ.get("DJANGO_SETTINGS_MODULE", "")
     for alias, name in json.loads(os.environ.get(NAMES, "{}")).get(module, {}).items():
         if alias in connections.settings:
@@ -74,8 +73,8 @@ def use_names_of_parent() -> None:
 
 
 def close_old_connections() -> None:
-    """As Django's own function, but for a connection in an open transaction: that is one of a test,
-    and Django takes it for one that was left in a wrong state."""
+    """Do as Django's function, but keep a connection in an open transaction: a test uses it, and
+    Django would take it for a connection in a wrong state."""
     for connection in connections.all(initialized_only=True):
         if not connection.in_atomic_block:
             connection.close_if_unusable_or_obsolete()

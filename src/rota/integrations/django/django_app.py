@@ -25,20 +25,20 @@ from rota.store.driver import Operation
 T = TypeVar("T")
 
 SETUP = "rota.integrations.django.setup"
-"""The module whose import sets Django up, and whose `app` is the App of the project."""
+"""The module that sets Django up on import, and whose `app` is the App of the project."""
 OPTIONS = {*inspect.signature(App).parameters} - {"url", "require_connection"} | {"using"}
-"""What the setting ROTA may have."""
+"""The options of the setting ROTA."""
 DATABASE = "ROTA_DJANGO_DATABASE"
-"""The variable by which `manage.py rota --database` tells the processes that it starts."""
+"""The variable with which `manage.py rota --database` tells its child processes the alias."""
 
 
 class DjangoApp(App):
-    """An App on a database of Django's.
+    """An App on a database of Django.
 
-    A call that names no connection runs on the connection that Django has for the alias in this
-    thread: in its transaction, in its query log, and in a test in the database of the test. In
-    async code it runs where Django's own async calls run their statements, in the thread of
-    `sync_to_async`. Workers connect by themselves.
+    A call without a connection runs on the connection that Django has for the alias in this thread:
+    in its transaction, in its query log, and in a test in the database of the test. In async code
+    the call runs in the thread of `sync_to_async`, as Django's own async calls do. Workers have
+    their own connections.
     """
 
     _is_tested_by_its_framework = True
@@ -49,13 +49,13 @@ class DjangoApp(App):
         """The alias of the database in DATABASES."""
         super().__init__(lambda: connections[self.using], middleware=arounds, **options)
         self.more_queues: set[str] = set()
-        """Queues that workers serve beside those of the job types: those of Django's tasks."""
-        # A process that knows nothing but this module can then import the handlers.
+        """Queues of Django's tasks, which workers serve beside the queues of the job types."""
+        # A process that knows only this module can then import the handlers.
         self._module = SETUP
 
     @property
     def release(self) -> str:
-        """The release of the project: as ROTA says, otherwise the version of the distribution that
+        """The release of the project: from ROTA, otherwise the version of the distribution that
         contains the settings."""
         if self._release is None:
             self._release = release_of(getattr(settings, "SETTINGS_MODULE", None))
@@ -63,7 +63,7 @@ class DjangoApp(App):
 
     @property
     def _database(self) -> Database:
-        """The database, as DATABASES has it now: in a test it is another one than before."""
+        """The database as DATABASES has it now: a test changes it."""
         opened = self._opened
         if type(opened) is Database and opened.url != find_url(self._url):
             vars(self).pop("_opened", None)
@@ -98,7 +98,7 @@ class DjangoApp(App):
         connection: Any = None,
         **options: Unpack[RunOptions],
     ) -> T:
-        """Run an operation where Django's async calls run theirs."""
+        """Run an operation where Django's async calls run their statements."""
         if connection is not None:
             return await super()._arun(operation, connection, **options)
         return await sync_to_async(partial(self._run, operation, **options))()

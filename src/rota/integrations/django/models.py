@@ -1,4 +1,4 @@
-"""Jobs, attempts, schedules and queues as models of Django: to read only. `app` acts on them."""
+"""Jobs, attempts, schedules and queues as read-only models of Django. `app` acts on them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ class OnAlias(models.Manager[Any]):
     """Reads from the database that ROTA names, whatever the routers say."""
 
     def get_queryset(self) -> models.QuerySet[Any]:
-        """Return all rows."""
         return super().get_queryset().using(find_app().using)
 
 
 def name_table(name: str) -> str:
-    """Return a table or view of Rota's schema, as Django leaves it unquoted."""
+    """Return a table or view of Rota's schema in a form that Django leaves unquoted."""
     return f'"{find_app().schema}"."{name}"'
 
 
@@ -86,7 +85,7 @@ class AttemptRow(ReadOnly):
     release: Any = models.TextField(null=True)
     started_at: Any = models.DateTimeField(null=True)
     finished_at: Any = models.DateTimeField(primary_key=True)
-    """Django needs a column to name a row by; two attempts may have ended at one time."""
+    """Django needs one column as the primary key; two attempts may have ended at one time."""
 
     class Meta(ReadOnly.Meta):
         db_table = name_table("attempt")

@@ -1,4 +1,4 @@
-"""Rota's schema on a connection of Django's: made, updated, emptied and dropped."""
+"""Makes, updates, empties and drops Rota's schema on a connection of Django."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ KEPT = {
     "alert_rule", "definition", "idempotency_read", "installation", "job_type", "migration",
     "rate_limit", "release", "retention", "schedule", "stat_rollup",
 }  # fmt: skip
-"""The tables of what is declared and set; the others have what happened."""
+"""The tables of declarations and settings; all other tables record what happened."""
 
 
 class InstallSchema(Operation):
-    """Make Rota's tables and functions, or what a database lacks of them: the SQL that
-    `rota migrate --sql` prints, of the Rota that is installed. Only on the alias of ROTA."""
+    """Make Rota's tables and functions, or only the missing ones: the SQL of the installed Rota
+    that `rota migrate --sql` prints. Only on the alias of ROTA."""
 
     reversible = True
 
     def state_forwards(self, app_label: str, state: ProjectState) -> None:
-        """Change nothing: no model has these tables."""
+        """Do nothing: no model has these tables."""
 
     def database_forwards(
         self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, *states: ProjectState
@@ -49,13 +49,11 @@ class InstallSchema(Operation):
             schema_editor.execute(f"drop schema if exists {app.schema} cascade", params=None)
 
     def describe(self) -> str:
-        """Say what it does."""
         return "Make or update Rota's tables and functions"
 
 
 def make_script(app: DjangoApp, schema_editor: BaseDatabaseSchemaEditor) -> str:
-    """Return the SQL that a database needs: it may have some of the migrations already, because
-    `rota migrate` was run on it."""
+    """Return the SQL that a database needs: `rota migrate` may have run some migrations already."""
     after = 0
     if not schema_editor.collect_sql and is_installed(app):
         numbers = f"select max(number) from {app.schema}.migration where package = ''"
@@ -64,19 +62,19 @@ def make_script(app: DjangoApp, schema_editor: BaseDatabaseSchemaEditor) -> str:
 
 
 def is_installed(app: DjangoApp) -> bool:
-    """Whether the database has Rota's schema, of whatever release."""
+    """Whether the database has Rota's schema of any release."""
     if connections[app.using].vendor != "postgresql":
         return False
     return bool(_fetch(app, f"select to_regclass('{app.schema}.migration') is not null")[0][0])
 
 
 def declare(using: str, plan: Any = None, **_: Any) -> None:
-    """Declare the job types, limits and schedules after `manage.py migrate`, as `rota migrate`
-    does. First make what the schema lacks: tables of job types that are new, or everything where
-    the migrations of this app are disabled, as tests may do."""
+    """Declare job types, limits and schedules after `manage.py migrate`, as `rota migrate` does.
+    First make what the schema lacks: tables of new job types, or everything where the migrations of
+    this app are disabled, as tests may do."""
     app = find_app()
     is_disabled = MigrationLoader.migrations_module("rota")[0] is None
-    # None: after `flush`
+    # `plan` is None after `flush`.
     if using != app.using or plan is None or not (is_disabled or is_installed(app)):
         return
     try:
@@ -88,7 +86,7 @@ def declare(using: str, plan: Any = None, **_: Any) -> None:
 
 
 def flush(app: DjangoApp) -> None:
-    """Delete all jobs and what was recorded of them; keep what is declared."""
+    """Delete all jobs and their records; keep what is declared."""
     tables = _fetch(
         app,
         "select relname from pg_class where relkind in ('r', 'p') and not relispartition "

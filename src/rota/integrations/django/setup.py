@@ -1,4 +1,4 @@
-"""The App of a Django project for who starts outside of manage.py: ROTA_APP or `--app` is
+"""The App of a Django project for starts outside of manage.py: ROTA_APP or `--app` is
 "rota.integrations.django.setup:app", and DJANGO_SETTINGS_MODULE names the settings."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rota 0.1.0. Each release that changes the schema has one migration more, which does the same."""
+"""Rota 0.1.0. Each release that changes the schema adds one migration with the same operation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from django.db.migrations.state import ModelState
 from rota.integrations.django.models import AttemptRow, JobRow, QueueRow, ScheduleRow
 from rota.integrations.django.schema import InstallSchema
 
-# Nothing is made of them in the database, so they are always those of the installed release.
+# These models make nothing in the database, so they are always those of the installed release.
 STATES = [ModelState.from_model(one) for one in (JobRow, AttemptRow, ScheduleRow, QueueRow)]
 
 

@@ -1,4 +1,4 @@
-"""`manage.py flush` also deletes the jobs: so does Django after each TransactionTestCase."""
+"""`manage.py flush` also deletes the jobs. Django flushes after each TransactionTestCase."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ class FlushCommand(flush.Command):
     """Django's command, and the jobs with it."""
 
     def handle(self, **options: Any) -> None:
-        """Empty the tables of the models, then those of the jobs."""
         super().handle(**options)
         app = find_app()
         if options["database"] == app.using and is_installed(app):

@@ -16,7 +16,7 @@ from rota.cli import main, run
 from rota.integrations.django.django_app import DATABASE, SETUP, find_app
 
 OF_DJANGO = ("--settings", "--pythonpath")
-"""What manage.py itself reads, wherever it stands."""
+"""Options that manage.py itself reads, at any place."""
 ALIAS = "--database"
 
 
@@ -26,12 +26,12 @@ class RotaCommand(BaseCommand):
     help = "Run and look after background jobs: `manage.py rota --help` lists the commands."
 
     def run_from_argv(self, argv: Sequence[str]) -> None:
-        """Run the command that these name, and exit as `rota` does."""
+        """Run the command of these arguments, and exit as `rota` does."""
         arguments, database = take_options(argv[2:])
         _prepare(argv[0])
         with _on(database):
             if "work" in arguments and any(one.startswith("--processes") for one in arguments):
-                # Its parent process imports nothing of the application.
+                # The parent process imports nothing of the application.
                 os.execv(sys.executable, [sys.executable, "-m", "rota", *arguments])
             sys.argv = ["rota", *arguments]
             main()
@@ -41,7 +41,7 @@ class RotaCommand(BaseCommand):
         run(["--help"])
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Take whatever `rota` takes."""
+        """Accept all arguments that `rota` accepts."""
         parser.add_argument("arguments", nargs=REMAINDER)
 
     def handle(self, *arguments: Any, **options: Any) -> None:
@@ -64,7 +64,7 @@ Command = RotaCommand  # the name that Django looks for
 
 
 def take_options(arguments: Sequence[str]) -> tuple[list[str], str | None]:
-    """Return the arguments without those of Django, and the alias that `--database` names."""
+    """Return the arguments without Django's options, and the alias that `--database` names."""
     left: list[str] = []
     database, rest = None, iter(arguments)
     for one in rest:
@@ -79,7 +79,7 @@ def take_options(arguments: Sequence[str]) -> tuple[list[str], str | None]:
 
 @contextmanager
 def _on(database: str | None) -> Iterator[None]:
-    """Let the App of this process, and those that it starts, work on the database of an alias."""
+    """Let the App of this process, and of its child processes, work on the database of an alias."""
     if database is None:
         yield
         return
@@ -93,7 +93,7 @@ def _on(database: str | None) -> Iterator[None]:
 
 
 def _prepare(program: str) -> None:
-    """Let this process, and those that it starts, find the App."""
+    """Let this process and its child processes find the App."""
     os.environ["ROTA_APP"] = f"{SETUP}:app"
     place, known = str(Path(program).resolve().parent), os.environ.get("PYTHONPATH", "")
     if Path(program).name == "manage.py" and place not in known.split(os.pathsep):

@@ -1,6 +1,5 @@
 """Takes credentials and personal data out of texts that are stored, shown or logged: by their usual
-forms, by the application's own patterns, and by the values that running attempts have been given.
-"""
+forms, by the application's patterns, and by the values that running attempts got."""
 
 from __future__ import annotations
 
@@ -20,33 +19,33 @@ from rota.errors import UsageError
 
 MASK = "***"
 TEXT_MAX = 65536
-"""Longer texts are cut to this many characters before they are searched."""
+"""Longer texts are cut to this many characters before the search."""
 VALUE_MIN = 4
-"""A shorter value is not looked for: nearly any text would have it by chance."""
+"""A shorter value is not searched for: nearly any text has it by chance."""
 NESTED_MAX = 1000
-"""A longer value is not looked for in what is quoted twice: that would be many long texts."""
+"""A longer value is not searched for in texts that are quoted twice: the search would have many
+long forms."""
 KEPT_MIN = 8
-"""A shorter secret is not looked for in values that are kept: they may have it by chance, and other
-code goes on with them."""
+"""A shorter secret is not searched for in values that are kept: other code uses these values, which
+may have the secret by chance."""
 LINE_MIN = 8
-"""A shorter line of a value is not looked for by itself."""
+"""A shorter line of a value is not searched for by itself."""
 _PLAIN = re.compile(r"[A-Za-z0-9_.~-]+")
 _BEFORE = r"(?:(?<!\w)|(?<=\\[nrt])|(?<=%[0-9A-Fa-f]{2}))"
-"""What a word begins after: no letter, unless that is an escape in Python, JSON or a URL."""
+"""What a word begins after: no letter, unless the letter is an escape in Python, JSON or a URL."""
 _FEW_DIGITS = re.compile(r"[0-9.,-]{0,5}")
-"""A personal value that is not looked for: a number of a line may be it by chance."""
+"""A personal value that is not searched for: a number may stand in a line by chance."""
 _NAME = (
     r"(?:passw(?:or)?d|passphrase|pwd|(?<![a-z])pass|secret|token|signature|(?<=[?&])sig"
     r"|authorization|(?:api|access|private|secret|signing|encryption)[_-]?key(?:_base)?)[0-9]{0,3}"
 )
-"""What credentials are called, also at the end of a longer name. The SQL function `redact` has a
-few of these."""
+"""Names of credentials, also at the end of a longer name. The SQL function `redact` has some."""
 _QUOTED = r"[a-z]?(?P<quote>\\?[\"'])(?:(?!(?P=quote))(?:\\.|[^\\])){0,2000}(?P=quote)?"
 _BARE = r"[^\s,;&)}\]\"']"
 _SECRETLIKE = rf"(?={_BARE}{{0,200}}[0-9+/=$!@#^~]){_BARE}{{4,2000}}"
 """Has a digit or a sign, unlike prose and source: "password: short", "token = get_token(user)"."""
-# What providers begin their keys with: Stripe, GitHub, Slack, GitLab, Anthropic, OpenAI, PyPI, AWS,
-# Google, npm, Hugging Face, SendGrid; and a JWT.
+# Beginnings of keys: Stripe, GitHub, Slack, GitLab, Anthropic, OpenAI, PyPI, AWS, Google, npm,
+# Hugging Face, SendGrid; and a JWT.
 _PREFIXES = (
     *("sk_live_", "sk_test_", "rk_live_", "rk_test_", "whsec_"),
     *("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "xox", "xapp-", "glpat-"),
@@ -65,7 +64,7 @@ _FORMS = (
     re.compile(
         r"(?i)(secret_keys\\?[\"']?\s{0,3}[:=]\s{0,3}\\?[\"']?)[\w.-]{1,50}=[^\s\"'\\)}\]]+"
     ),
-    # What is quoted, also within JSON or a call; what looks like a secret; what follows `name=`.
+    # A quoted value, also within JSON or a call; a value like a secret; a value after `name=`.
     re.compile(
         rf"(?is)({_NAME}\\?[\"']?\s{{0,3}}[:=]{{1,2}}\s{{0,3}}(?:(?:basic|bearer|token) )?)"
         rf"(?:(?:\w{{1,50}}\()?{_QUOTED}|{_SECRETLIKE}"
@@ -79,28 +78,27 @@ _MARKS = (
     *("://", "bearer ", "basic ", "pass", "pwd", "secret", "token", "sig", "authorization", "key"),
     *map(str.lower, _PREFIXES),
 )
-"""A text without any of these in it has none of the forms."""
+"""A text without any of these marks has none of the forms."""
 _patterns: dict[re.Pattern[str], None] = {}
-"""The application's own."""
+"""The application's own patterns."""
 _hidden: WeakValueDictionary[int, Hidden] = WeakValueDictionary()
-"""What running attempts hide, each for as long as that holds it."""
+"""What running attempts hide, each for as long as its owner holds it."""
 entered: ContextVar[Any] = ContextVar("rota_context", default=None)
-"""What code runs for, which knows what is `hidden`; None: that is not known."""
+"""The context that the code runs for, which knows what is `hidden`; None: unknown."""
 _own: ContextVar[Hidden | None] = ContextVar("rota_hidden", default=None)
 """What is hidden in the block of a `hide`."""
 
 
 def scrub(text: str) -> str:
-    """Return a text in which `***` stands for credentials, for what matches a pattern of
-    `App(scrub=…)`, and for the values of secret and personal arguments: in a handler those of its
-    job, elsewhere those of all jobs that run in this process. Of more than 65,536 characters the
-    middle is left out."""
+    """Return a text with `***` for credentials, for matches of `App(scrub=…)`, and for the values
+    of secret and personal arguments: in a handler its job's values, elsewhere the values of all
+    jobs that run in this process. The middle of a text beyond 65,536 characters is left out."""
     return scrub_forms(_mask(text, _find_forms()))
 
 
 def mask_secrets(encoded: str) -> str:
-    """Return the JSON text of a value in which `***` stands for secret values that `scrub` masks,
-    of KEPT_MIN characters or more."""
+    """Return the JSON text of a value with `***` for secret values of at least KEPT_MIN
+    characters."""
     forms = [one for one in _find_forms() if not one[1] and len(one[0]) >= KEPT_MIN]
     if not forms:
         return encoded
@@ -110,7 +108,7 @@ def mask_secrets(encoded: str) -> str:
 
 
 def mask_texts(value: Any, mask: Callable[[str], str]) -> Any:
-    """Return a value of JSON with its texts masked. Of a number no part is masked."""
+    """Return a JSON value with its texts masked. Numbers stay whole."""
     match value:
         case str():
             return mask(value)
@@ -123,14 +121,14 @@ def mask_texts(value: Any, mask: Callable[[str], str]) -> Any:
 
 
 def scrub_own(text: str) -> str:
-    """As `scrub`, but outside of an attempt no values are looked for: Rota's own texts may have
+    """As `scrub`, but outside of an attempt no values are searched for: Rota's own texts may have
     them by chance."""
     own = _find_own()
     return scrub_forms(text if own is None else own.mask(text))
 
 
 def scrub_forms(text: str) -> str:
-    """As `scrub`, but no values are looked for."""
+    """As `scrub`, but no values are searched for."""
     if "PRIVATE KEY-----" in text:
         text = _PRIVATE_KEY.sub(r"\1***", text)  # the cut may take away where one begins
     if len(text) > TEXT_MAX:
@@ -146,8 +144,8 @@ def scrub_forms(text: str) -> str:
 
 
 def is_sealed(value: object) -> bool:
-    """Whether a value of JSON is one that `Secret.seal` made. The SQL function `is_sealed` says the
-    same."""
+    """Whether a JSON value was made by `Secret.seal`. The SQL function `is_sealed` has the same
+    rule."""
     return (
         isinstance(value, dict)
         and value.keys() == {"sealed", "key"}
@@ -157,8 +155,8 @@ def is_sealed(value: object) -> bool:
 
 
 def mask_fields(payload: str, hidden: Collection[str] | None) -> str:
-    """Return the JSON text of a payload in which `***` stands for these fields and for what is
-    sealed. All else stays as it is, whatever numbers are in it."""
+    """Return the JSON text of a payload with `***` for these fields and for sealed values.
+    Everything else keeps its exact text, numbers too."""
     if not hidden and '"sealed"' not in payload:
         return payload
     fields = msgspec.json.decode(payload, type=dict[str, msgspec.Raw])
@@ -173,7 +171,7 @@ def mask_fields(payload: str, hidden: Collection[str] | None) -> str:
 
 
 def add_patterns(patterns: Iterable[str | re.Pattern[str]]) -> None:
-    """Mask what matches these in all texts from now on. Raises UsageError for what is none."""
+    """Mask matches of these patterns in all texts from now on. Raises UsageError: not a pattern."""
     if isinstance(patterns, str | re.Pattern):
         patterns = [patterns]
     for one in patterns:
@@ -192,15 +190,15 @@ def is_hiding() -> bool:
 
 
 class Hidden:
-    """Values of a running attempt. While it exists, they are masked in its texts, and in those of
-    which it is not known whose they are: a personal one only as whole words, because it may be as
-    short as a name."""
+    """Values of a running attempt. While this object exists, they are masked in the attempt's
+    texts, and in texts without a known attempt. Personal values are masked only as whole words,
+    because they may be as short as a name."""
 
     __slots__ = ("__weakref__", "_forms", "values")
 
     def __init__(self, secrets: Iterable[str], personal: Iterable[str]) -> None:
         self.values = tuple(secrets), tuple(personal)
-        """The secret ones and the personal ones, as another process can hide them too."""
+        """The secret and the personal values, as another process can hide them too."""
         forms = [
             (form.lower(), True)
             for value in self.values[1]
@@ -214,12 +212,11 @@ class Hidden:
 
     @classmethod
     def merge(cls, parts: Iterable[Hidden | None]) -> Hidden:
-        """Return what hides the values of all of these."""
+        """Return an object that hides the values of all parts."""
         values = [one.values for one in parts if one is not None]
         return cls(*([text for one in values for text in one[kind]] for kind in (0, 1)))
 
     def mask(self, text: str) -> str:
-        """Return a text without these values."""
         return _mask(text, self._forms)
 
 
@@ -227,7 +224,7 @@ NOTHING_HIDDEN = Hidden((), ())
 
 
 def _find_own() -> Hidden | None:
-    """Return what the attempt hides whose texts these are; None: it is not known whose they are."""
+    """Return what the current attempt hides; None: the attempt is unknown."""
     own, run = _own.get(), entered.get()
     if own is not None or run is None:
         return own
@@ -235,7 +232,7 @@ def _find_own() -> Hidden | None:
 
 
 def _find_forms() -> Collection[tuple[str, bool]]:
-    """Return the forms of all values that these texts may have."""
+    """Return the forms of all values that may stand in the current texts."""
     own = _find_own()
     if own is not None:
         return own._forms
@@ -245,7 +242,7 @@ def _find_forms() -> Collection[tuple[str, bool]]:
 
 @contextmanager
 def hide(hidden: Hidden | None) -> Iterator[None]:
-    """Let the texts of a block be those of an attempt."""
+    """Treat the texts of a block as an attempt's texts."""
     token = _own.set(hidden or NOTHING_HIDDEN)
     try:
         yield
@@ -254,8 +251,8 @@ def hide(hidden: Hidden | None) -> Iterator[None]:
 
 
 def _mask(text: str, forms: Iterable[tuple[str, bool]]) -> str:
-    """Mask these forms, the longest first: one may be part of another. One with True is masked in
-    any case, and as whole words."""
+    """Mask these forms, the longest first, as a form may contain another. A form with True is
+    masked in any case, and as whole words."""
     small = text.lower()
     found = [one for one in forms if one[0] in (small if one[1] else text)]
     for form, is_word in sorted(found, key=lambda one: len(one[0]), reverse=True):
@@ -267,8 +264,8 @@ def _mask(text: str, forms: Iterable[tuple[str, bool]]) -> str:
 
 
 def _list_forms(value: str) -> set[str]:
-    """Return a value, and each long line of it, in the forms that texts have it in: also quoted for
-    a URL, and for Python, JSON or HTML, a value that is not long also twice."""
+    """Return the forms of a value, and of its long lines, in texts: plain, and quoted for a URL,
+    Python, JSON or HTML; a value up to NESTED_MAX also quoted twice."""
     value = value.strip()
     if len(value) < VALUE_MIN:
         return set()
@@ -280,13 +277,13 @@ def _list_forms(value: str) -> set[str]:
     for safe in ("", "/"):
         forms |= {make(value, safe, errors="replace") for make in (quote, quote_plus)}
     lines = [line for line in value.splitlines() if len(line) >= LINE_MIN and line != value]
-    # The first line of a key in PEM is no secret.
+    # The first line of a PEM key is no secret.
     return forms.union(*(_list_forms(line) for line in lines if not line.startswith("-----")))
 
 
 def _quote(text: str) -> set[str]:
-    """Return a text as Python, JSON and HTML quote it. Python escapes an apostrophe only beside a
-    double quote."""
+    """Return a text as Python, JSON and HTML quote it. Python escapes an apostrophe only in a text
+    with a double quote."""
     of_bytes = text.encode(errors="replace")
     return {
         *(form(text)[1:-1] for form in (repr, ascii, json.dumps)),

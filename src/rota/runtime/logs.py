@@ -1,5 +1,5 @@
-"""The format of log lines: plain or JSON, each record on one line, with the job whose handler wrote
-it, and without credentials (`scrub`)."""
+"""The format of log lines: plain or JSON, one line for each record, with the job whose handler
+wrote it, and without credentials (`scrub`)."""
 
 from __future__ import annotations
 
@@ -25,13 +25,12 @@ from rota.model.scrub import is_hiding, mask_texts, scrub_forms
 from rota.model.scrub import scrub as scrub  # noqa: PLC0414 - also for others
 
 TEXT_MAX = 32_768
-"""A message, a stack or a field longer than this loses its middle: log collectors drop or split
-longer lines."""
+"""A longer message, stack or field loses its middle: log collectors drop or split longer lines."""
 WARNING_MAX = 2_000
-"""The same for a Python warning: a library may put any value into its text."""
+"""The same limit for a Python warning: a library may put any value into its text."""
 LEVELS = ("debug", "info", "warning", "error")
 DATABASE_VARIABLE = "ROTA_WORKER_DATABASE"
-"""Names the database in each line, where `rota work` serves several."""
+"""Names the database in each line where `rota work` serves several databases."""
 _OWN = ("rota_event", "rota_job", "rota_type", "rota_attempt", "rota_trace")
 _USUAL = frozenset([*vars(logging.makeLogRecord({})), "message", "asctime", *_OWN])
 """Attributes of a record that are not its `extra`."""
@@ -73,7 +72,7 @@ def setup(
             raise UsageError(f"level must be one of {', '.join(LEVELS)}, not {level!r}")
         rota = logging.getLogger("rota")
         rota.setLevel(str(level).upper())
-        # dictConfig() disables every logger that exists before it, by default.
+        # dictConfig() disables by default every logger that exists before its call.
         rota.disabled = False
     root = logging.getLogger()
     if root.handlers:
@@ -93,7 +92,7 @@ def setup(
 
 @contextmanager
 def hold_warnings() -> Iterator[None]:
-    """Show the warnings of a block at its end, when the log format is known."""
+    """Hold the warnings of a block until its end, when the log format is known."""
     held: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
 
     def hold(*args: Any, **named: Any) -> None:
@@ -110,7 +109,7 @@ def hold_warnings() -> Iterator[None]:
 
 
 def form() -> Form | None:
-    """The format of the root logger; None if Rota did not set it up."""
+    """Return the format of the root logger; None: Rota did not set it up."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler.formatter, JsonFormatter):
             return Form.JSON
@@ -138,10 +137,10 @@ def _unraisable(failed: sys.UnraisableHookArgs) -> None:
 
 class JobFilter(logging.Filter):
     """Gives each record `rota_job`, `rota_type` and `rota_attempt` of the handler that wrote it, or
-    None; passes every record. What a handler wrote goes through `scrub`, and while one has secret
-    arguments, what any other code wrote.
+    None; passes every record. Handlers' texts go through `scrub`; other code's texts too, while a
+    handler has secret arguments.
 
-    For a program with logging of its own: `handler.addFilter(rota.logs.JobFilter())`, then
+    For a program with its own logging: `handler.addFilter(rota.logs.JobFilter())`, then
     `%(rota_job)s` in its format.
     """
 
@@ -162,7 +161,7 @@ _JOB_FILTER = JobFilter()
 
 
 def filter_last_resort() -> None:
-    """Mask what handlers log in a program without any logging of its own, which Python prints."""
+    """Mask handlers' log texts that Python prints in a program without any logging setup."""
     if logging.lastResort is not None:
         logging.lastResort.addFilter(_JOB_FILTER)  # a second time it changes nothing
 
@@ -228,8 +227,8 @@ def _formatter(log_format: str) -> logging.Formatter:
 
 
 def _filter(record: logging.LogRecord) -> logging.LogRecord:
-    """Return the record as `JobFilter` leaves it. Other handlers have the record too, so this is a
-    copy, unless the filter has seen it, perhaps in another thread."""
+    """Return the record after `JobFilter`: a copy, because other handlers use the record too,
+    unless the filter has seen it, perhaps in another thread."""
     if not hasattr(record, "rota_job"):
         record = copy.copy(record)
         _JOB_FILTER.filter(record)
@@ -237,7 +236,6 @@ def _filter(record: logging.LogRecord) -> logging.LogRecord:
 
 
 def _job_of(record: logging.LogRecord) -> dict[str, Any] | None:
-    """Return the job whose handler wrote a record, for its line."""
     job = getattr(record, "rota_job", None)
     if job is None:
         return None
@@ -254,15 +252,15 @@ def _list_extra(record: logging.LogRecord) -> list[tuple[str, Any]]:
 
 
 def _scrub_record(record: logging.LogRecord) -> None:
-    """Mask what a record says, for handlers with a format of their own too. In Rota's own texts no
-    values are looked for, but a stack is a text of others."""
+    """Mask a record, also for handlers with another format. Rota's own texts are not searched for
+    values, but a stack is a foreign text."""
     mask = scrub_forms if _is_own(record) else scrub
     text = _message(record)
     if mask(text) != text or _scrub_any(record.args, mask) is not record.args:
         record.msg, record.args = mask(text), None
     stack = _exception(record)
     if stack is not None and scrub(stack) != stack:
-        # A format of its own would read the exception.
+        # A formatter of another library would read the exception.
         record.exc_info, record.exc_text = None, scrub(stack)
     if record.stack_info:
         record.stack_info = scrub(record.stack_info)
@@ -271,7 +269,7 @@ def _scrub_record(record: logging.LogRecord) -> None:
 
 
 def _scrub_any(value: Any, mask: Callable[[str], str]) -> Any:
-    """Return a value with its texts masked: the same one, if there is nothing to mask."""
+    """Return a value with its texts masked; the same object if nothing is masked."""
     try:
         shown = [_plain(value), str(value)]
     except Exception:  # noqa: BLE001 - a foreign __str__
@@ -285,8 +283,8 @@ def _time(record: logging.LogRecord) -> datetime:
 
 
 def _message(record: logging.LogRecord) -> str:
-    """The message, also of a call whose arguments do not fit: logging itself would print a
-    traceback of many lines."""
+    """Return the message, also of a call whose arguments do not fit: logging would print a
+    traceback."""
     try:
         return record.getMessage()
     except Exception:  # noqa: BLE001 - the user's own __str__ and __repr__
@@ -315,7 +313,7 @@ def _stacks(record: logging.LogRecord) -> list[str]:
 
 
 def _facts(event: Any) -> dict[str, Any]:
-    """The fields of an event, with those of its failure on the same level."""
+    """Return the fields of an event, with its failure's fields on the same level."""
     facts: dict[str, Any] = {}
     for part in fields(event):
         value = getattr(event, part.name)
@@ -324,7 +322,7 @@ def _facts(event: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """The value as JSON types, as text if it is none or too long."""
+    """Return the value as JSON types; as text if it is no JSON or too long."""
     try:
         encoded = _clean(_encoder.encode(value))
         return json.loads(encoded) if len(encoded) <= TEXT_MAX else _text(value)
@@ -333,7 +331,7 @@ def _plain(value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    """A value as text, whatever its class does."""
+    """Return a value as text, whatever its class does."""
     try:
         return _clean(_shorten(value if isinstance(value, str) else repr(value)))
     except Exception:  # noqa: BLE001 - a foreign __repr__
@@ -344,7 +342,7 @@ _encoder = json.JSONEncoder(allow_nan=False, ensure_ascii=False, default=_text)
 
 
 def _clean(text: str) -> str:
-    """Without lone surrogates, which are no UTF-8 and no JSON."""
+    """Replace lone surrogates, which are no UTF-8 and no JSON."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 

@@ -1,5 +1,4 @@
-"""The connections of an App for enqueueing and reading: a pool for plain code, one per event
-loop."""
+"""The connections of an App to enqueue and read: a pool for plain code, and one per event loop."""
 
 from __future__ import annotations
 
@@ -36,20 +35,21 @@ WaitGenerator = Generator[Any, Any, T]
 
 _CLOSE_S = 5.0
 _EXIT_S = 1.0
-"""A worker of the pool that is connecting to an absent server does not notice the end."""
+"""Longest wait for a pool's thread: a thread that connects to an absent server does not notice the
+end."""
 
 _all: weakref.WeakSet[Pools] = weakref.WeakSet()
 
 
 class LastFailure:
-    """Why the last connection of a pool could not be opened, or is not open yet; None: it is."""
+    """The error of a pool's last connect, also while a connect runs; None: it succeeded."""
 
     def __init__(self) -> None:
         self.error: psycopg.Error | None = None
 
     @contextmanager
     def note(self) -> Iterator[None]:
-        """Note what becomes of a connect, for a block."""
+        """Note the outcome of a block that connects."""
         self.error = psycopg.OperationalError("the server accepts no connection")
         try:
             yield
@@ -60,10 +60,10 @@ class LastFailure:
 
 
 class PlainPooled(psycopg.Connection):
-    """A connection that does not wait for ever for an answer."""
+    """A connection with a limit for each answer."""
 
     answer_s: float | None = None
-    """Longest wait for one answer. Set by who borrows it."""
+    """Longest wait for one answer. The borrower sets it."""
 
     @classmethod
     def connect(cls, conninfo: str = "", **settings: Any) -> Any:
@@ -73,7 +73,7 @@ class PlainPooled(psycopg.Connection):
 
     def wait(self, gen: WaitGenerator[T], *arguments: Any, **settings: Any) -> T:
         """Wait as psycopg does, which looks up ten times a second. Past the limit the server is
-        asked to cancel the statement; when that brings no answer either, the connection is cut."""
+        asked to cancel the statement; without an answer to that, the connection is cut."""
         if self.answer_s is not None:
             gen = self._limit(gen, self.answer_s)
         return super().wait(gen, *arguments, **settings)
@@ -108,8 +108,6 @@ class PlainPooled(psycopg.Connection):
 
 
 class AsyncPooled(OwnConnection):
-    """A connection of an async pool."""
-
     @classmethod
     async def connect(cls, conninfo: str = "", **settings: Any) -> Any:
         failure: LastFailure = settings.pop("failure")
@@ -118,8 +116,8 @@ class AsyncPooled(OwnConnection):
 
 
 class SyncPool(ConnectionPool[PlainPooled]):
-    """A pool that replaces all its idle connections when the server has closed one: a restart
-    closes all, and a new one is open at once."""
+    """A pool that replaces all idle connections when the server has closed one: a restart closes
+    all, and a new connection opens at once."""
 
     def getconn(self, timeout: float | None = None) -> PlainPooled:
         connection = super().getconn(timeout)
@@ -133,8 +131,8 @@ class SyncPool(ConnectionPool[PlainPooled]):
 class AsyncPool(AsyncConnectionPool[AsyncPooled]):
     """As `SyncPool`; and its workers end when they are cancelled.
 
-    `asyncio.run` cancels the remaining tasks and waits for them. A worker that is connecting would
-    take that for a failed attempt, continue, and keep `asyncio.run` waiting for ever.
+    `asyncio.run` cancels the remaining tasks and waits for them. A connecting worker would take a
+    cancel for a failed attempt, continue, and keep `asyncio.run` waiting for ever.
     """
 
     async def getconn(self, timeout: float | None = None) -> AsyncPooled:
@@ -153,7 +151,7 @@ class AsyncPool(AsyncConnectionPool[AsyncPooled]):
 
 
 class _UntilCancelled:
-    """A queue of tasks that gives none to a cancelled worker."""
+    """A queue of tasks that gives no task to a cancelled worker."""
 
     def __init__(self, tasks: Any) -> None:
         self._tasks = tasks
@@ -173,18 +171,18 @@ class _Opened:
         """Held while a thread opens the sync pool, which may wait for the server."""
         self.pool: SyncPool | None = None
         self.failure: psycopg.Error | None = None
-        """Why the sync pool could not be opened at `failed_at`."""
+        """Error of the sync pool's open at `failed_at`."""
         self.failed_at = -inf
         self.lock = threading.Lock()
-        """Guards the pools of the loops, and is held for moments only."""
+        """Guards the pools of the loops. Held for moments only."""
         self.async_pools: dict[asyncio.AbstractEventLoop, asyncio.Task[AsyncPool]] = {}
 
 
 class Pools:
-    """Both pools, opened when first used, by any thread or loop.
+    """Both pools, opened at first use, by any thread or loop.
 
-    A fork gets its own: it must not share its parent's sockets, nor wait for a lock that a thread
-    of its parent held.
+    A fork gets its own pools: it must not share its parent's sockets, nor wait for a lock that a
+    thread of its parent held.
     """
 
     def __init__(self, conninfo: Callable[[], str], *, wait_s: float, prepares: bool) -> None:
@@ -195,9 +193,9 @@ class Pools:
             "min_size": 0,
             "max_size": POOL_MAX,
             "timeout": wait_s,
-            # The pool's attempts to connect come at doubling pauses. By default they continue for
-            # minutes and would keep a pool shut for half a minute after the server is back. Given
-            # up, the next call begins again.
+            # The pool connects again at doubling pauses, by default for minutes: it would stay shut
+            # for half a minute after the server is back. After this limit the next call begins
+            # again.
             "reconnect_timeout": wait_s,
             "max_idle": IDLE_S,
             "kwargs": {
@@ -211,10 +209,10 @@ class Pools:
 
     @contextmanager
     def connection(self) -> Iterator[PlainPooled]:
-        """Lend a connection, in autocommit. Raises StoreError if there is none within `wait_s`.
+        """Lend a connection, in autocommit. Raises StoreError: no connection within `wait_s`.
 
-        After a failover the old connections may lead to a read-only server: they answer, and never
-        work again. The first one that says so gives up all, and new ones are opened.
+        After a failover old connections may lead to a read-only server for ever. The first
+        read-only error replaces all connections.
         """
         with ExitStack() as borrowed:
             pool, connection = self._borrow(borrowed)
@@ -244,8 +242,8 @@ class Pools:
             raise self._translate(error) from error
 
     def close(self, threads_s: float = _CLOSE_S) -> None:
-        """Close the sync pool. The next use opens it again. Each of its threads has `threads_s` to
-        end."""
+        """Close the sync pool; the next use opens it again. `threads_s`: longest wait for each
+        thread."""
         opened = self._of_this_process()
         with opened.opening:
             pool, opened.pool = opened.pool, None
@@ -253,14 +251,13 @@ class Pools:
             pool.close(threads_s)
 
     def close_at_exit(self) -> None:
-        """Close the sync pool, if this process has one, without waiting for threads that are
-        opening it."""
+        """Close this process's sync pool, without a wait for threads that are opening it."""
         opened = self._by_process.get(os.getpid())
         if opened is not None and opened.pool is not None:
             self.close(_EXIT_S)
 
     def forget_closed_loops(self) -> None:
-        """Let go of the pools of closed loops, which closes their connections."""
+        """Drop the pools of closed loops, which closes their connections."""
         opened = self._of_this_process()
         with opened.lock:  # other threads have loops too
             opened.async_pools = {
@@ -268,7 +265,7 @@ class Pools:
             }
 
     async def aclose(self) -> None:
-        """Close the pool of the running loop, and the sync one."""
+        """Close the pool of the running loop, and the sync pool."""
         opened = self._of_this_process()
         with opened.lock:
             opening = opened.async_pools.pop(asyncio.get_running_loop(), None)
@@ -280,7 +277,7 @@ class Pools:
 
     def _of_this_process(self) -> _Opened:
         process = os.getpid()
-        # In one step, because several threads may get here at once.
+        # One step, because several threads may get here at once.
         return self._by_process.get(process) or self._by_process.setdefault(process, _Opened())
 
     def _borrow(self, borrowed: ExitStack) -> tuple[SyncPool, PlainPooled]:
@@ -290,8 +287,8 @@ class Pools:
                 pool = self._sync_pool()
                 return pool, borrowed.enter_context(pool.connection(_rest_s(until)))
             except PoolClosed:
-                # Another thread closed it, for example after a drain. Nothing was sent yet, so the
-                # next pool serves.
+                # Another thread closed the pool, for example after a drain. Nothing was sent yet,
+                # so the next pool serves.
                 continue
             except psycopg.Error as error:
                 raise self._translate(error) from error
@@ -309,8 +306,7 @@ class Pools:
         asked_at, opened = monotonic(), self._of_this_process()
         if (pool := opened.pool) is not None:
             return pool
-        # Dozens of threads may be the first at once: one of them tries to connect, and all get its
-        # result.
+        # Dozens of threads may be the first at once: one thread connects, and all get its result.
         with opened.opening:
             if opened.pool is None:
                 if opened.failure is not None and asked_at < opened.failed_at:
@@ -323,8 +319,8 @@ class Pools:
             return opened.pool
 
     def _open(self) -> SyncPool:
-        # A pool would try until its time is up and then hide the reason: a wrong password or an
-        # absent server is reported here, at once.
+        # A pool would try until its time is up and then hide the reason. This reports a wrong
+        # password or an absent server at once.
         psycopg.connect(self._conninfo()).close()
         return SyncPool(self._conninfo(), open=True, connection_class=PlainPooled, **self._options)
 
@@ -350,10 +346,9 @@ class Pools:
 
 @atexit.register
 def close_all() -> None:
-    """Close all sync pools that are open, and what closed loops have left. The next use opens a
-    pool again.
+    """Close all open sync pools, and the pools of closed loops. The next use opens a pool again.
 
-    When Python ends, each would otherwise wait for its threads when none can run any more: 5 s each
+    At Python's end each pool would otherwise wait for its threads, when no thread can run: 5 s each
     on 3.13, with warnings.
     """
     for pools in list(_all):
@@ -362,8 +357,8 @@ def close_all() -> None:
 
 
 def _rest_s(until: float) -> float:
-    """Return the seconds that are left to wait for a free connection: at least one, because the
-    first use of a pool may have taken them all."""
+    """Return the seconds left to wait for a free connection: at least one, because the first use of
+    a pool may have taken all of them."""
     return max(until - monotonic(), 1.0)
 
 
@@ -372,8 +367,8 @@ def _has_failed(opening: asyncio.Task[AsyncPool]) -> bool:
 
 
 def _is_closed(connection: psycopg.Connection | psycopg.AsyncConnection) -> bool:
-    """Whether the server closed it while it was idle. It costs no round trip: the end of a socket
-    can be read."""
+    """Whether the server closed an idle connection. No round trip: the end of a socket can be
+    read."""
     if connection.closed:
         return True
     poll = select.poll()

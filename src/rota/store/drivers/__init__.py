@@ -1,7 +1,7 @@
-"""The drivers, each one small file, and the choice of one for a connection of the caller's.
+"""The drivers, one small file each, and the choice of a driver for the caller's connection.
 
-A connection is known by the names of its class and that class's bases. So no library is imported
-here but psycopg: who has a connection of another one has imported it.
+The class names of a connection and its bases decide. Only psycopg is imported here: a caller with
+another library's connection has imported that library.
 """
 
 # ruff: noqa: PLC0415 - a driver is imported when a connection of its library is there
@@ -39,7 +39,7 @@ _LENDERS = {
     "psycopg_pool.pool.ConnectionPool": "take a connection of it",
     "psycopg_pool.pool_async.AsyncConnectionPool": "take a connection of it",
 }
-"""What people pass in place of a connection, and what to do instead."""
+"""Objects that callers pass instead of a connection, and what to do instead."""
 _KNOWN = (
     "psycopg's Connection, SQLAlchemy's Session or Connection, or one of Django's connections or "
     "its alias"
@@ -48,7 +48,7 @@ _KNOWN_ASYNC = "psycopg's or asyncpg's connection, or SQLAlchemy's AsyncSession 
 
 
 def find_driver(connection: Any) -> Driver:
-    """Return the driver for a connection in plain code. Raises UsageError."""
+    """Return the driver for a connection of plain code. Raises UsageError."""
     match _recognize(connection, _PLAIN):
         case "psycopg":
             return PsycopgDriver(connection)
@@ -59,7 +59,7 @@ def find_driver(connection: Any) -> Driver:
         case "django" | "django proxy" as kind:
             from rota.store.drivers.django import DjangoDriver
 
-            # The proxy `django.db.connection` is not the connection of the thread, it looks it up.
+            # The proxy `django.db.connection` only looks up the thread's connection.
             return (
                 DjangoDriver.find(connection.alias)
                 if kind.endswith("proxy")
@@ -130,7 +130,7 @@ def _refuse(connection: object, known: str) -> str:
 
 
 def _name(connection: object) -> str:
-    # The module is named, because many libraries have a class Connection.
+    # The module counts too, because many libraries have a class Connection.
     kind = type(connection)
     inside = kind.__module__ != "builtins"
     return f"{kind.__module__}.{kind.__qualname__}" if inside else kind.__qualname__

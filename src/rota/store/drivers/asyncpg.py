@@ -1,4 +1,4 @@
-"""asyncpg: a `Connection`, or one that a pool has lent."""
+"""asyncpg: a `Connection`, or a pool's borrowed one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rota.store.errors import ServerTrouble, StoreError, Unstorable, store_error
 from rota.store.paramstyle import number_parameters
 
 ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
-"""OSError: a connection that broke, or an answer that did not come within `command_timeout`."""
+"""OSError: a broken connection, or no answer within `command_timeout`."""
 
 
 class AsyncpgDriver:
@@ -31,7 +31,7 @@ class AsyncpgDriver:
         numbered, names = number_parameters(text)
         values = format_params(params)
         given = [values[name] for name in names]
-        # Its own class of rows, whatever the connection's owner has set.
+        # asyncpg's own class of rows, whatever the connection's owner has set.
         found = await self._connection.fetch(numbered, *given, record_class=asyncpg.Record)
         return [tuple(row) for row in found]
 
@@ -51,25 +51,25 @@ class AsyncpgDriver:
 
     @property
     def psycopg_connection(self) -> None:
-        """There is none."""
+        """None: asyncpg has no psycopg beneath."""
 
     def translate(self, error: Exception) -> StoreError:
         return translate(error, error)
 
 
 def translate(error: Exception, raised: Exception) -> StoreError:
-    """Return the StoreError for one of `ERRORS`; `raised`: what the application shall get."""
+    """Return the StoreError for one of `ERRORS`; `raised`: the error for the application."""
     text, name = str(error), type(error).__name__
     sqlstate = getattr(error, "sqlstate", None)
     if sqlstate is None:
-        # A ValueError is a value that asyncpg itself cannot send.
+        # ValueError: asyncpg itself cannot send the value.
         kind = Unstorable if isinstance(error, ValueError) else ServerTrouble
         return kind(text, name=name, driver_error=raised)
     return store_error(
         text,
         sqlstate,
         name=name,
-        # Not there: asyncpg found the connection closed.
+        # No severity: asyncpg found the connection closed.
         ends_session=getattr(error, "severity_en", None) != "ERROR",
         constraint=getattr(error, "constraint_name", None),
         table=getattr(error, "table_name", None),

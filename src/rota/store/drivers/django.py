@@ -1,7 +1,7 @@
 """Django on psycopg 3: a connection of `django.db.connections`, or its alias.
 
-Statements go through Django's cursor, so they are in its query log and pass its wrappers, and
-errors are Django's.
+Statements go through Django's cursor, so they are in its query log and pass its wrappers. Errors
+are Django's.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class DjangoDriver:
-    """One of Django's connections, in its thread."""
+    """A connection of Django, in its thread."""
 
     errors: ClassVar[tuple[type[Exception], ...]] = (Error, UnicodeEncodeError, IndexError)
 
@@ -41,7 +41,7 @@ class DjangoDriver:
 
     @classmethod
     def find(cls, alias: str) -> DjangoDriver:
-        """Make a driver for the connection with this alias. Raises UsageError."""
+        """Make a driver for the connection of an alias. Raises UsageError."""
         try:
             return cls(connections[alias])
         except ConnectionDoesNotExist:
@@ -52,7 +52,7 @@ class DjangoDriver:
 
     def run(self, text: bytes, params: Params | None) -> list[Row]:
         if text.startswith(b"rollback to savepoint"):
-            # Django refuses every statement after an error of a model, also the one that ends this.
+            # After a model's error Django refuses every statement, also this ROLLBACK TO.
             self._connection.needs_rollback = False
         with self._connection.cursor() as cursor:
             # Instants with their zone, also without USE_TZ.
@@ -61,7 +61,7 @@ class DjangoDriver:
             return cursor.fetchall() if cursor.description else []
 
     def run_each(self, text: bytes, each: Iterable[Params]) -> list[Row]:
-        """Run a statement with each of these parameters, in turns: Django has no pipeline."""
+        """Run a statement with each of these parameters, one by one: Django has no pipeline."""
         return [row for params in each for row in self.run(text, params)]
 
     @property
@@ -84,13 +84,13 @@ class DjangoDriver:
 
     @property
     def psycopg_connection(self) -> Any:
-        """That of psycopg beneath it."""
+        """The psycopg connection beneath."""
         self._connection.ensure_connection()
         return self._connection.connection
 
     @staticmethod
     def run_coroutine(coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine whose `sync_to_async` calls come back to this thread, and so to its
+        """Run a coroutine whose `sync_to_async` calls run in this thread, and so on its
         connection."""
 
         async def wait() -> T:
@@ -107,6 +107,6 @@ class DjangoDriver:
         cause = error.__cause__ if isinstance(error, Error) else error
         if isinstance(cause, psycopg3.ERRORS):
             return psycopg3.translate(cause, raised=error)
-        # Django itself refuses, as in a transaction that has failed.
+        # Django itself refuses, as in a failed transaction.
         kind = RowRefused if isinstance(error, DatabaseError) else ServerTrouble
         return kind(str(error), name=type(error).__name__, driver_error=error)

@@ -1,6 +1,6 @@
-"""Rota's own connections: opened, listened on, cancelled and cut, with a limit for each answer.
+"""Opens, listens on, cancels and cuts Rota's own connections, with a limit for each answer.
 
-They are psycopg's, whatever driver the application has.
+They are connections of psycopg, whatever driver the application has.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from rota.store.drivers.psycopg3 import ERRORS, AsyncPsycopgDriver, translate
 from rota.store.errors import ServerTrouble, StoreError, is_of_statement, unavailable
 
 CANCEL_S = 2.0
-"""Longest time to send a cancel to a server that did not answer in time; at most a quarter of the
-limit."""
+"""Longest time to send a cancel to a silent server; at most a quarter of the limit."""
 
 RESTORED = "; after a restore without sequences run `rota queues resume --copy`"
 
@@ -32,8 +31,8 @@ RESTORED = "; after a restore without sequences run `rota queues resume --copy`"
 def parse_url(url: str) -> dict[str, Any]:
     """Return the parameters of a libpq URL or connection string.
 
-    Raises ConfigurationError, which shows nothing of the URL: any part may be the password; but the
-    name of a setting that Rota cannot use.
+    Raises ConfigurationError, which never shows the URL, because any part may be the password; it
+    shows the name of a setting that Rota cannot use.
     """
     try:
         params: dict[str, Any] = conninfo_to_dict(url)
@@ -44,7 +43,7 @@ def parse_url(url: str) -> dict[str, Any]:
                 f"the database of Django has the option {unknown[1]!r}, which Rota cannot use: its "
                 "workers connect by libpq, which does not have it"
             ) from None
-        # libpq quotes what it was given, as far as the whole URL.
+        # libpq quotes its input, up to the whole URL.
         reason = str(error).partition('"')[0].strip().rstrip(":")
         raise ConfigurationError(
             f"the database URL cannot be read ({reason} …): it must look like "
@@ -73,8 +72,8 @@ def _is_cut_wrong(url: str, params: dict[str, Any]) -> bool:
 
 
 def name_place(url: str) -> str:
-    """Return what a URL says of where the database is, without user and password: host:port/name,
-    or libpq's service. Raises ConfigurationError: it cannot be read, or it names no database."""
+    """Return the place in a URL without user and password: host:port/name, or libpq's service.
+    Raises ConfigurationError: the URL cannot be read, or names no database."""
     params = parse_url(url)
     if service := params.get("service"):
         return "/".join(filter(None, (f"service {service}", params.get("dbname"))))
@@ -88,7 +87,6 @@ def name_place(url: str) -> str:
 
 
 def format_conninfo(params: dict[str, Any]) -> str:
-    """Return parameters as a connection string."""
     return make_conninfo("", **params)
 
 
@@ -109,10 +107,8 @@ def translate_errors() -> Iterator[None]:
 
 @contextmanager
 def translate_refusals() -> Iterator[None]:
-    """Turn an error of a statement itself into a RotaError on one line: for a person at a terminal.
-
-    A user's trigger may raise a text of any length, with any characters.
-    """
+    """Turn an error of a statement itself into a RotaError on one line, for a person at a terminal:
+    a user's trigger may raise a text of any length, with any characters."""
     try:
         yield
     except (StoreError, psycopg.Error) as error:
@@ -124,41 +120,42 @@ def translate_refusals() -> Iterator[None]:
 
 
 def open_plain(conninfo: str) -> psycopg.Connection:
-    """Open a connection, in autocommit, that prepares nothing: it is used for a short time, and
-    there may be an unknown pooler in between. Raises psycopg's errors."""
+    """Open a connection in autocommit, without prepared statements: for a short use, perhaps
+    through an unknown pooler. Raises psycopg's errors."""
     return psycopg.connect(conninfo, autocommit=True, prepare_threshold=None)
 
 
 async def open_async(conninfo: str, prepare_threshold: int | None = None) -> OwnConnection:
-    """As `open_plain`, for the running loop. It prepares a statement after this many runs."""
+    """As `open_plain`, for the running loop. A statement is prepared after `prepare_threshold`
+    runs."""
     settings: dict[str, Any] = {"autocommit": True, "prepare_threshold": prepare_threshold}
     return await OwnConnection.connect(conninfo, **settings)
 
 
 def wait_for_notification(connection: psycopg.Connection, for_s: float) -> bool:
-    """Wait up to this long for a NOTIFY; return whether one came."""
+    """Wait up to `for_s` seconds for a NOTIFY; return whether one came."""
     return bool(list(connection.notifies(timeout=for_s, stop_after=1)))
 
 
 class OwnConnection(psycopg.AsyncConnection):
-    """An async connection of Rota's."""
-
     def driver(self) -> AsyncPsycopgDriver:
         """Return the driver for one operation."""
         return AsyncPsycopgDriver(self)
 
     @property
     def is_idle(self) -> bool:
-        """Whether it is open, and neither in a statement nor in a transaction."""
+        """Whether the connection is open, without a statement and without a transaction."""
         return not self.closed and self.info.transaction_status == pq.TransactionStatus.IDLE
 
     async def ask_to_cancel(self, timeout_s: float) -> None:
-        """Ask the server to cancel the statement. Whether the server receives that is unknown."""
+        """Ask the server to cancel the statement. Nothing tells whether the server receives the
+        request."""
         with suppress(psycopg.Error, OSError):
             await self.cancel_safe(timeout=timeout_s)
 
     def cut(self) -> None:
-        """Break it without asking the server: a caller that waits for its answer gets an error."""
+        """Break the connection without the server: a caller that waits for an answer gets an
+        error."""
         with suppress(OSError, psycopg.Error):
             copy = os.dup(self.fileno())
             with socket.socket(fileno=copy) as end:
@@ -170,8 +167,8 @@ class OwnConnection(psycopg.AsyncConnection):
 
 
 def explain_cancel(limit_s: float) -> psycopg.errors.QueryCanceled:
-    """Return the error of a statement that was cancelled past its limit. The server's own text
-    speaks of a user's request, and no user made one."""
+    """Return the error of a statement cancelled past its limit. The server's own text speaks of a
+    user's request, and no user made a request."""
     return psycopg.errors.QueryCanceled(
         f"the statement was cancelled: no answer within {limit_s:g} s"
     )
@@ -180,9 +177,9 @@ def explain_cancel(limit_s: float) -> psycopg.errors.QueryCanceled:
 class Deadline:
     """A limit for a block that waits for one answer. It can be entered again and again.
 
-    Past the limit the server is asked to cancel the statement, which else would go on waiting for
-    a lock and hold locks itself. When that brings no answer either, the connection is cut and the
-    block raises ServerTrouble.
+    Past the limit the server is asked to cancel the statement, which would otherwise wait for locks
+    and hold locks. Without an answer to that, the connection is cut and the block raises
+    ServerTrouble.
     """
 
     __slots__ = ("_cancel_s", "_connection", "_has_cut", "_limit_s", "_task", "_timer")

@@ -23,17 +23,17 @@ from rota.store.errors import (
 Connection = TypeVar("Connection", bound=psycopg.Connection | psycopg.AsyncConnection)
 
 ERRORS = (psycopg.Error, UnicodeEncodeError, IndexError)
-"""IndexError: psycopg 3.3 looks for the first result, or the last error, of a connection that broke
-without either (psycopg issue 1337)."""
+"""IndexError: psycopg 3.3 looks for the first result, or the last error, of a broken connection
+that has neither (psycopg issue 1337)."""
 _PREPARED = "_pg3_"
-"""The prefix of the names that psycopg gives prepared statements, in every server language."""
+"""The prefix of psycopg's names for prepared statements, in every server language."""
 _SHARED = ("26000", "42P05", "08P01")
 _UNSENT = (psycopg.DataError, psycopg.ProgrammingError, psycopg.NotSupportedError)
 """Without SQLSTATE: psycopg itself cannot send the value."""
 
 
 class _OnPsycopg(Generic[Connection]):
-    """What both drivers do alike: all that sends nothing."""
+    """What both drivers share: everything that sends nothing."""
 
     errors: ClassVar[tuple[type[Exception], ...]] = ERRORS
 
@@ -55,11 +55,9 @@ class _OnPsycopg(Generic[Connection]):
 
 
 class PsycopgDriver(_OnPsycopg[psycopg.Connection]):
-    """A `psycopg.Connection`."""
-
     def __init__(self, connection: psycopg.Connection) -> None:
         super().__init__(connection)
-        # A cursor with its own class and rows, whatever the connection's owner has set.
+        # A plain cursor with rows as tuples, whatever the connection's owner has set.
         self._cursor = psycopg.Cursor(connection, row_factory=tuple_row)
 
     def run(self, text: bytes, params: Params | None) -> list[Row]:
@@ -80,8 +78,6 @@ class PsycopgDriver(_OnPsycopg[psycopg.Connection]):
 
 
 class AsyncPsycopgDriver(_OnPsycopg[psycopg.AsyncConnection]):
-    """A `psycopg.AsyncConnection`."""
-
     def __init__(self, connection: psycopg.AsyncConnection) -> None:
         super().__init__(connection)
         self._cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)
@@ -112,8 +108,8 @@ def translate(
     """Return the StoreError for one of `ERRORS`.
 
     Args:
-        connection: where it was raised.
-        raised: what the application shall get, if a library wraps the error in one of its own.
+            connection: where the error was raised.
+            raised: the error for the application, if a library wraps psycopg's error.
     """
     text, name, shown = str(error), type(error).__name__, raised or error
     if isinstance(error, UnicodeEncodeError):
@@ -127,7 +123,7 @@ def translate(
         text,
         error.sqlstate,
         name=name,
-        # PostgreSQL always says it; a pooler, which speaks of its own connection, does not.
+        # PostgreSQL always sends a severity; a pooler that speaks of its own connection does not.
         ends_session=error.diag.severity_nonlocalized != "ERROR",
         constraint=error.diag.constraint_name,
         table=error.diag.table_name,

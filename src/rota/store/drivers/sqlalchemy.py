@@ -1,7 +1,7 @@
 """SQLAlchemy on psycopg or asyncpg: sessions and connections, plain and async.
 
-Statements go through SQLAlchemy's own connection and never to the driver's: SQLAlchemy sends BEGIN
-with the first statement that it sees, and what went past it would be committed at once.
+Statements go through SQLAlchemy's connection, never to the driver's: SQLAlchemy sends BEGIN with
+the first statement that it sees, and a statement that bypasses it would be committed at once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # needs greenlet, which SQLAlchemy brings only with its extra
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 ERRORS = (DBAPIError, PendingRollbackError, OSError, UnicodeEncodeError, IndexError)
-"""The last two: psycopg raises them, and SQLAlchemy lets them pass."""
+"""psycopg raises the last two errors, and SQLAlchemy lets them pass."""
 _DRIVERS = ("psycopg", "asyncpg")
 _MARK = re.compile(r"%\((\w+)\)s|%%|:")
 
@@ -36,7 +36,7 @@ class SqlAlchemyDriver:
 
     errors: ClassVar[tuple[type[Exception], ...]] = ERRORS
     joins_transaction: ClassVar[bool] = True
-    """SQLAlchemy begins by itself, and AUTOCOMMIT is refused."""
+    """SQLAlchemy begins a transaction by itself, and AUTOCOMMIT is refused."""
 
     def __init__(self, given: Session | Connection) -> None:
         self._given = given
@@ -48,13 +48,13 @@ class SqlAlchemyDriver:
             clause, values = _escape(text), None
         else:
             clause, values = _mark(text), format_params(params)
-        # A connection that streams would declare a cursor, which takes no INSERT.
+        # A streaming connection would declare a cursor, which takes no INSERT.
         options = {"stream_results": False, "yield_per": None}
         result = self._find_connection().execute(clause, values, execution_options=options)
         return [tuple(row) for row in result] if result.returns_rows else []
 
     def run_each(self, text: bytes, each: Iterable[Params]) -> list[Row]:
-        """Run a statement with each of these parameters, in turns: SQLAlchemy has no pipeline."""
+        """Run a statement with each of these parameters, one by one: SQLAlchemy has no pipeline."""
         return [row for params in each for row in self.run(text, params)]
 
     def transaction(self) -> AbstractContextManager[object]:
@@ -63,7 +63,7 @@ class SqlAlchemyDriver:
 
     @property
     def psycopg_connection(self) -> Any:
-        """That of psycopg beneath it; None: it is on asyncpg."""
+        """The psycopg connection beneath; None: SQLAlchemy is on asyncpg."""
         connection = self._find_connection()
         is_psycopg = connection.dialect.driver.startswith("psycopg")
         return connection.connection.driver_connection if is_psycopg else None

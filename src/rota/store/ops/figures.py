@@ -1,4 +1,4 @@
-"""The current state and the figures per hour. Their cost does not grow with the number of jobs."""
+"""The current state and the figures per hour. The cost does not grow with the number of jobs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rota.store.ops.read import oldest_due
 
 
 class Figures(Record, frozen=True):
-    """How the jobs of a type ended, in one hour or in all hours of the question.
+    """How the jobs of a type ended, in one hour or in all requested hours.
 
     Percentiles are exact to 10 %; None: there is no job.
     """
@@ -31,26 +31,24 @@ class Figures(Record, frozen=True):
     succeeded: int
     """How many jobs succeeded."""
     succeeded_late: int
-    """Of the succeeded ones: after a failed attempt."""
+    """How many of the succeeded jobs had a failed attempt before."""
     retried: int
-    """Failed attempts that were to be retried."""
+    """Failed attempts that were followed by a retry."""
     dead: int
     """Attempts after which the job was dead."""
     failed_by_release: dict[str, int]
-    """Of `retried` and `dead`: the attempts that failed, by the release that ran them, most first.
-
-    Without those of no known release, such as jobs that expired.
-    """
+    """Failed attempts (`retried` and `dead`) by the release that ran them, most first. Attempts
+    without a known release, such as of expired jobs, are left out."""
     cancelled: int
     """How many jobs were cancelled."""
     waited_p50_s: float | None
     """Median seconds from when the last attempt was due until its handler began, of successes."""
     waited_p95_s: float | None
-    """The 95th percentile of the same, in seconds."""
+    """The 95th percentile of the same seconds."""
     ran_p50_s: float | None
     """Median seconds that the handler ran, of successes."""
     ran_p95_s: float | None
-    """The 95th percentile of the same, in seconds."""
+    """The 95th percentile of the same seconds."""
 
 
 class Stats(Record, frozen=True):
@@ -59,22 +57,23 @@ class Stats(Record, frozen=True):
     __json_names__: ClassVar[dict[str, str | None]] = {"oldest_due_at": "oldest_due"}
 
     jobs: dict[str, int]
-    """Jobs that are not over, by status; a count that reaches `counted_to` means "at least"."""
+    """Unfinished jobs by status; a count that reaches `counted_to` means "at least"."""
     counted_to: int
     """The number of jobs at which counting stops."""
     oldest_due_at: datetime | None
     """When the oldest due job was due, an aware datetime; None: nothing is due."""
     oldest_due_s: float | None
-    """How long the oldest due job has been waiting; None: nothing is due."""
+    """Seconds that the oldest due job has waited; None: nothing is due."""
     complete_to: datetime
-    """The time up to which the figures below count what ended, an aware datetime: at most about a
-    minute ago while a worker is up."""
+    """The end of the figures below, an aware datetime: at most about a minute ago while a worker is
+    up."""
     failed_by_release: dict[str, int]
-    """The sum of all hours and types."""
+    """Failed attempts by release, over all hours and types."""
     types: list[Figures]
-    """For each job type, the sum of all hours of the question."""
+    """The figures of each job type, over all requested hours."""
     hours: list[Figures]
-    """For each job type, hour by hour, latest first; an hour in which nothing ended is left out."""
+    """The figures of each job type by hour, latest first; an hour without an ended job is left
+    out."""
 
 
 def stats(hours: int, job_type: str | None, queue: str | None) -> Operation[Stats]:
@@ -103,10 +102,8 @@ Key = TypeVar("Key", int, str)
 
 
 def sum_up(rows: Iterable[Row]) -> tuple[list[Figures], list[Figures]]:
-    """Add up the rows of `figures`: per type, and per hour and type.
-
-    It is done here, because it took five times as long in SQL.
-    """
+    """Add up the rows of `figures`: per type, and per hour and type. In SQL this took five times as
+    long."""
     of_type: dict[str, _Sum] = defaultdict(_Sum)
     of_hour: dict[tuple[datetime, str], _Sum] = {}
     for job_type, hour, *counts, releases, waited, ran in rows:
@@ -155,8 +152,7 @@ def _most_first(counts: dict[str, int]) -> dict[str, int]:
 
 
 def percentiles(buckets: Buckets) -> tuple[float | None, float | None]:
-    """Return the median and the 95th percentile in seconds, each the middle of its bucket; None:
-    empty."""
+    """Return median and 95th percentile in seconds, each the middle of its bucket; None: empty."""
     numbers = sorted(buckets)
     upto = list(accumulate(map(buckets.__getitem__, numbers)))
     if not upto:
@@ -170,6 +166,6 @@ _RELEASES = msgspec.json.Decoder(dict[str, int])
 
 
 def roll_up_stats() -> Operation[bool]:
-    """Add what ended since the last roll-up to the figures, up to an hour of it; return whether
-    there is more."""
+    """Add what ended since the last roll-up to the figures, up to one hour; return whether more is
+    left."""
     return (yield Query("stats_roll_up"))[0][0]  # type: ignore[no-any-return]

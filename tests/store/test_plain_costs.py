@@ -1,11 +1,22 @@
-"""What a plain job costs: keys, effects and all that it does not use cost it nothing."""
+"""What a plain job costs: keys, effects and all that it does not use cost it nothing. And what each
+job of a bulk costs."""
 
 from __future__ import annotations
 
+import re
+import sys
+from collections.abc import Callable
+
+import psycopg
+import pytest
+from psycopg.rows import TupleRow
+
 import rota
-from tests.store.work import Connection
+from rota.store.statements import Statements
 from tests.support.rules import rule
 from tests.support.wait import eventually
+
+Connection = psycopg.Connection[TupleRow]
 
 JOBS = 300
 WRITTEN = {"job": (JOBS, JOBS, JOBS), "history": (JOBS, 0, 0)}
@@ -64,6 +75,38 @@ def difference(
     return {table: rows for table, rows in grown.items() if rows != (0, 0, 0)}
 
 
+@rule("M51")
+def test_a_bulk_with_keys_calls_no_function_of_the_server_for_each_job(
+    connection: Connection, app: rota.App
+) -> None:
+    keyed = app.job("keyed")(lambda: None)
+    with connection.transaction():
+        connection.execute("set local track_functions = 'pl'")
+        app.enqueue_many(
+            [keyed.using(key=f"{n}").new() for n in range(JOBS)], connection=connection
+        )
+        called = connection.execute(
+            "select funcname, calls from pg_stat_xact_user_functions where calls > 2"
+        ).fetchall()
+    assert called == []
+
+
+@rule("M45")
+def test_a_search_asks_once_what_is_hidden_where_nothing_is(
+    connection: Connection, app: rota.App
+) -> None:
+    plain = app.job("plain")(lambda: None)
+    app.enqueue_many([plain.new() for _ in range(JOBS)])
+    search = Statements("rota")["job_search"]
+    parameters = dict.fromkeys(re.findall(r"%\((\w+)\)s", search.decode()))
+    calls = "select calls from pg_stat_xact_user_functions where funcname = 'hidden_fields'"
+    with connection.transaction():
+        connection.execute("set local track_functions = 'all'")
+        found = connection.execute(search, {**parameters, "limit": JOBS}).fetchall()
+        assert connection.execute(calls).fetchall() == [(1,)]
+    assert len(found) == JOBS
+
+
 @rule("M14", "M51")
 def test_a_bulk_with_keys_reads_no_others_also_in_a_session_that_began_with_none(
     connection: Connection, app: rota.App
@@ -86,3 +129,58 @@ def test_a_bulk_with_keys_reads_no_others_also_in_a_session_that_began_with_none
             "select seq_tup_read from pg_stat_xact_user_tables where relname = 'idempotency'"
         ).fetchone()
     assert read == (0,)
+
+
+BULK = 1_000
+CALLS = {
+    "alike": 12,
+    "mappings": 15,
+    "with keys": 23,
+    "with keys, each of a copy of the type": 26,
+    "with keys of the type": 27,
+}
+"""Calls of Python and C for each job of a bulk, from its arguments to its result."""
+
+
+@rule("M21")
+@pytest.mark.parametrize("way", CALLS)
+def test_a_job_of_a_bulk_costs_few_calls(app: rota.App, way: str) -> None:
+    @app.job("plain")
+    def plain(n: int) -> None: ...
+
+    @app.job("keyed", unique=lambda n: f"{n}")
+    def keyed(n: int) -> None: ...
+
+    ways: dict[str, Callable[[range], object]] = {
+        "alike": lambda numbers: app.enqueue_many([plain.new(n=n) for n in numbers]),
+        "mappings": lambda numbers: plain.enqueue_many([{"n": n} for n in numbers]),
+        "with keys": lambda numbers: app.enqueue_many(
+            [plain.new(n=n).using(key=str(n)) for n in numbers]
+        ),
+        "with keys, each of a copy of the type": lambda numbers: app.enqueue_many(
+            [plain.using(key=f"copy {n}").new(n=n) for n in numbers]
+        ),
+        "with keys of the type": lambda numbers: app.enqueue_many(
+            [keyed.new(n=n) for n in numbers]
+        ),
+    }
+    ways[way](range(BULK))  # connects, reads the SQL
+    count = count_calls(lambda: ways[way](range(BULK, 2 * BULK)))
+    # What the bulk costs beside its jobs is less than a call for each.
+    assert count // BULK <= CALLS[way]
+
+
+def count_calls(work: Callable[[], object]) -> int:
+    """Return how many functions this thread calls for some work, those in C too."""
+    count = 0
+
+    def note(frame: object, event: str, argument: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count

@@ -32,7 +32,8 @@ from tests.support.clock import ManualClock
 from tests.support.databases import wait_until_unused
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
-from tests.worker.alone import lone_executor, make_spec
+from tests.worker.alone import lone_executor
+from tests.worker.hand import make_spec
 
 NAME = "rota_spikes"
 JOBS = 50_000

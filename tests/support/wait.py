@@ -4,6 +4,7 @@ signal.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -17,8 +18,7 @@ def eventually(predicate: Callable[[], Found], timeout_s: float = 60, *, what: s
     """Call `predicate` until its answer is true, and return that answer.
 
     Raises AssertionError, with the last answer, when it is still not true after `timeout_s`.
-    An exception of the predicate is passed on at once. In async code: `await
-    asyncio.to_thread(eventually, …)`.
+    An exception of the predicate is passed on at once.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -30,3 +30,10 @@ def eventually(predicate: Callable[[], Found], timeout_s: float = 60, *, what: s
                 f"not within {timeout_s:g} s: {what or predicate!r}; last answer: {answer!r}"
             )
         time.sleep(LOOK_EVERY_S)
+
+
+async def aeventually(
+    predicate: Callable[[], Found], timeout_s: float = 60, *, what: str = ""
+) -> Found:
+    """Do the same in a thread, while the loop goes on."""
+    return await asyncio.to_thread(eventually, predicate, timeout_s, what=what)

@@ -20,7 +20,7 @@ from tests.docs.reader import read_page
 from tests.support.cli import SHOP, CommandLine
 from tests.support.rules import rule
 from tests.support.server import PostgresServer, unused_port
-from tests.support.wait import eventually
+from tests.support.wait import aeventually, eventually
 from tests.worker.hand import Hand
 from tests.worker.table import over, put_many, rows
 
@@ -197,5 +197,5 @@ async def test_a_worker_goes_on_where_the_standby_is_promoted(
     url = f"postgresql://postgres@{both}/postgres?target_session_attrs=read-write"
     with psycopg.connect(standby.url(), autocommit=True) as connection:
         async with Hand(url, jobs, slots=10, lease_s=12):
-            await asyncio.to_thread(eventually, lambda: over(connection) == 400, 60)
+            await aeventually(lambda: over(connection) == 400, 60)
     assert 400 <= len(ran) <= 420  # those that ran, and those that were not written yet, run again

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -53,18 +54,9 @@ async def samples(app: rota.App) -> dict[str, set[str]]:
     emit(events.ScheduleDisabled(schedule="s"))
     emit(events.ScheduleRefused(schedule="s", reason="r", paused=True))
     emit(events.HandlerAbandoned(**of, abandoned=1, slots=2))
-    now = app._database.run(_read_now())
-    emit(
-        events.AlertFired(
-            rule="r",
-            subject="",
-            severity="critical",
-            message="m",
-            value=1,
-            since=now,
-            repeated=False,
-        )
-    )
+    alert: dict[str, Any] = {"rule": "r", "subject": "", "message": "m", "value": 1}
+    now = datetime.now(UTC)
+    emit(events.AlertFired(**alert, since=now, severity="critical", repeated=False))
     async with work(app):
         await mine.aenqueue()  # due, or running
         text = await asyncio.to_thread(app._metrics)
@@ -73,12 +65,6 @@ async def samples(app: rota.App) -> dict[str, set[str]]:
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     } | {name: {label} if label else set() for name, (label, _) in GAUGES.items()}
-
-
-def _read_now() -> Any:
-    from rota.store import ops
-
-    return ops.read_clock()
 
 
 @rule("M85", "M86")

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import psycopg
 from prometheus_client.parser import text_string_to_metric_families
-from psycopg.rows import TupleRow
 
 import rota
 from rota.model.metric import GAUGES
@@ -14,8 +13,7 @@ from rota.store import ops
 from tests.cli.here import Here
 from tests.store.work import FAIL, GIVE_UP, Hand, insert
 from tests.support.rules import rule
-
-Connection = psycopg.Connection[TupleRow]
+from tests.worker.table import Connection
 
 
 def read(app: rota.App) -> dict[tuple[str, str], float]:

@@ -8,21 +8,18 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
-import psycopg
 import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
-from psycopg.rows import TupleRow
 
 import rota
 from rota.errors import ConfigurationError, UsageError
 from rota.integrations import otel
 from tests.support.rules import rule
-
-Connection = psycopg.Connection[TupleRow]
+from tests.worker.table import Connection
 
 
 @dataclass

@@ -10,10 +10,8 @@ import sys
 import threading
 from typing import Any
 
-import psycopg
 import pytest
 from prometheus_client import CollectorRegistry
-from psycopg.rows import TupleRow
 
 import rota
 from rota import events
@@ -23,11 +21,10 @@ from rota.integrations.prometheus_sums import Sums
 from rota.model.outcome import Failure
 from tests.store.work import insert
 from tests.support.rules import rule
-from tests.support.wait import eventually
+from tests.support.wait import aeventually, eventually
 from tests.telemetry.conftest import StartSupervisor
 from tests.telemetry.scrape import read, scrape, work
-
-Connection = psycopg.Connection[TupleRow]
+from tests.worker.table import Connection
 
 
 @rule("M85")
@@ -65,7 +62,7 @@ async def test_a_scrape_of_a_worker_has_what_it_did_and_the_gauges_of_the_databa
         }
 
     async with work(app, free_port):
-        await asyncio.to_thread(eventually, is_done)
+        await aeventually(is_done)
         seen = await asyncio.to_thread(scrape, free_port)
     assert seen["rota_enqueued_jobs_total", "good"] == 2
     assert seen["rota_attempts_total", "bad", "failed"] == 1

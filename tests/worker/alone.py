@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import rota
-from rota.declare.config import WorkerConfig
 from rota.declare.context import Context
 from rota.observe.events import Bus
 from rota.runtime.clock import SYSTEM_CLOCK, Clock
@@ -19,8 +18,8 @@ from rota.worker.attempt import Attempt
 from rota.worker.executor import Executor
 from rota.worker.processes import Processes
 from rota.worker.runners import Runners
-from rota.worker.spec import WorkerSpec
 from rota.worker.starter import Starter
+from tests.worker.hand import make_spec
 
 
 class Others:
@@ -69,21 +68,6 @@ class Others:
         self.said.append(context._encode_progress())
 
 
-def make_spec(jobs: rota.Jobs | None = None, **config: Any) -> WorkerSpec:
-    """The facts of a worker for these jobs."""
-    if jobs is None:
-        jobs = rota.Jobs()
-        jobs.job("t")(_nothing)
-    return WorkerSpec(
-        types={one.name: one._declaration for one in jobs.types.values()},
-        release="1",
-        lease_s=120.0,
-        declaration="[]",
-        config=WorkerConfig(**config),
-        name="host:1",
-    )
-
-
 def lone_executor(
     jobs: rota.Jobs | None = None,
     *,
@@ -94,7 +78,7 @@ def lone_executor(
 ) -> tuple[Executor, Others]:
     """An executor that runs the jobs that are given to it; and what hears of their outcomes. Its
     starter asks the tests' database nothing."""
-    spec = make_spec(jobs, queues={queue: slots}, buffer_s=buffer_s, urgent_slots=0)
+    spec = make_spec(jobs or rota.Jobs(), queues={queue: slots}, buffer_s=buffer_s, urgent_slots=0)
     others = Others()
     stands: Any = others
     bus = Bus()
@@ -103,8 +87,8 @@ def lone_executor(
         return Context(attempt.job, spec.name, None, others.note_progress)
 
     executor = Executor(spec, bus, clock, {}, stands, make_context, others.failures.append)
-    processes = Processes("host:1", None, Database(""), "r")
-    executor.runners = Runners("host:1", (), clock, executor, processes)
+    processes = Processes(spec.name, None, Database(""), "r")
+    executor.runners = Runners(spec.name, (), clock, executor, processes)
     executor.starter = Starter(bus, clock, StoreLink(Database(""), "begin"), executor)
     executor.claimer = others
     return executor, others
@@ -114,6 +98,3 @@ def give(executor: Executor, *attempts: Attempt) -> None:
     """Give an executor claimed jobs, as the claimer does."""
     executor.expect(attempts)
     executor.take(attempts)
-
-
-def _nothing() -> None: ...

@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
+import rota
 from rota.store.migrate import migrate
 from tests.support.server import PostgresServer, unused_port
 from tests.worker.process import WorkerProcess
@@ -18,6 +19,25 @@ from tests.worker.table import Connection
 StartWorker = Callable[..., WorkerProcess]
 Connect = Callable[[], Connection]
 StartSupervisor = Callable[..., SupervisorProcess]
+
+
+@pytest.fixture
+def app(database: str) -> Iterator[rota.App]:
+    """An App on the test's database."""
+    app = rota.App(database)
+    yield app
+    app.close()
+
+
+@pytest.fixture
+def jobs() -> rota.Jobs:
+    """One type, `quick`, whose jobs succeed at once."""
+    made = rota.Jobs()
+
+    @made.job("quick")
+    async def quick() -> None: ...
+
+    return made
 
 
 @pytest.fixture

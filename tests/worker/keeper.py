@@ -15,7 +15,8 @@ from rota.worker.attempt import Attempt
 from rota.worker.lease_keeper import LeaseKeeper
 from tests.store.work import Hand, insert
 from tests.support.clock import ManualClock
-from tests.worker.alone import Others, make_spec
+from tests.worker.alone import Others
+from tests.worker.hand import make_spec
 from tests.worker.table import Connection
 
 

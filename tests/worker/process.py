@@ -104,3 +104,11 @@ def notes(path: Path) -> list[tuple[int, str]]:
         return []
     lines = path.read_text().splitlines()
     return [(int(pid), what) for pid, _, what in (line.partition(" ") for line in lines)]
+
+
+def lives(pid: int) -> bool:
+    """Whether a process runs; one that is dead and waits for its parent to notice does not."""
+    try:
+        return psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    except psutil.NoSuchProcess:
+        return False

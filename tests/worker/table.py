@@ -56,6 +56,15 @@ def expire_leases(connection: Connection) -> None:
     )
 
 
+def leave_behind(connection: Connection, job: int) -> None:
+    """Let it be a job whose worker is gone, and whose lease has been over for an hour."""
+    connection.execute(
+        "update rota.job set status = 'running', locked_by = 'gone', claims = 1, attempts = 1, "
+        "locked_until = rota.clock() - interval '1 h' where id = %s",
+        [job],
+    )
+
+
 def over(connection: Connection) -> int:
     """How many jobs are over."""
     [(count,)] = rows(connection, "select count(*) from rota.job_history")

@@ -3,7 +3,6 @@ does not answer."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
 import pytest
@@ -18,7 +17,7 @@ from rota.upkeep import upkeep_set
 from rota.upkeep.alerts import Alerter
 from rota.upkeep.pinger import Pinger
 from tests.support.rules import rule
-from tests.support.wait import eventually
+from tests.support.wait import aeventually, eventually
 from tests.support.web import Web, serving
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, put
@@ -208,8 +207,7 @@ def test_a_url_that_cannot_be_called_is_refused_without_showing_it(database: str
 
 
 @rule("M86", "M80")
-def test_a_drain_pings_when_all_went_well(database: str, connection: Connection) -> None:
-    app = rota.App(database)
+def test_a_drain_pings_when_all_went_well(app: rota.App, connection: Connection) -> None:
     app.job("quick")(lambda: None)
     put(connection, "quick")
     with serving() as web:
@@ -238,13 +236,12 @@ def test_a_drain_that_found_no_database_does_not_ping() -> None:
 def test_a_ping_that_fails_is_a_warning_and_fails_nothing(
     how: str,
     says: str,
-    database: str,
+    app: rota.App,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(calls, "ANSWER_S", 0.3 if how == "hangs" else 60)
     monkeypatch.setattr(calls, "CALL_S", 0.7 if how == "dribbles" else 60)
-    app = rota.App(database)
     app.job("quick")(lambda: None)
     with serving() as web:
         url = fail(web, how)
@@ -260,13 +257,11 @@ def test_a_ping_that_fails_is_a_warning_and_fails_nothing(
 
 @rule("M86", "M81")
 async def test_a_worker_that_stays_pings_after_a_good_pass_and_then_waits_for_the_next(
-    database: str,
+    database: str, jobs: rota.Jobs
 ) -> None:
-    jobs = rota.Jobs()
-    jobs.job("quick")(lambda: None)
     with serving() as web:
         async with Hand(database, jobs, ping_url=web.url):
-            await asyncio.to_thread(eventually, lambda: web.asked)
+            await aeventually(lambda: web.asked)
     assert len(web.asked) == 1
 
 

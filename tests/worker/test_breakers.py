@@ -17,7 +17,7 @@ from rota.worker.attempt import Attempt
 from rota.worker.breakers import EndpointReports
 from tests.pure.test_settle_lost import job as make_job
 from tests.support.rules import rule
-from tests.support.wait import eventually
+from tests.support.wait import aeventually
 from tests.worker.alone import give, lone_executor
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, put, rows, status, value
@@ -95,7 +95,7 @@ async def test_a_failure_is_recorded_once_the_database_is_back_also_by_a_worker_
     shop.goes_on.clear()
     async with Hand(database, shop.jobs) as hand:
         jobs = [put(connection, "call") for _ in range(2)]
-        await asyncio.to_thread(eventually, lambda: shop.calls == 2)
+        await aeventually(lambda: shop.calls == 2)
         connection.execute(
             "select pg_terminate_backend(pid) from pg_stat_activity "
             "where datname = current_database() and application_name = 'rota finish'"

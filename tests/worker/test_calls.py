@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -24,7 +25,7 @@ from rota.observe.events import (
     LeaseLost,
 )
 from tests.support.rules import rule
-from tests.support.wait import eventually
+from tests.support.wait import aeventually
 from tests.worker.hand import Hand
 from tests.worker.process import WorkerProcess, notes
 from tests.worker.table import Connection, expire_leases, put, rows, value
@@ -99,7 +100,7 @@ class Waiting:
         with connection.transaction():
             made = [put(connection, "waiting", id=at) for at in range(count)]
         await hand.heard(JobClaimed, count)
-        await asyncio.to_thread(eventually, lambda: self.calls)
+        await aeventually(lambda: self.calls)
         assert self.calls == [list(range(count))]
         return made
 
@@ -388,10 +389,10 @@ async def test_what_is_said_of_a_cancelled_job_is_dropped_and_the_call_goes_on(
             calls.clear()
             with connection.transaction():
                 made = {id_: put(connection, "index", id=id_) for id_ in ids}
-            await asyncio.to_thread(eventually, lambda: calls)
+            await aeventually(lambda: calls)
             connection.execute("select rota.job_cancel(%s, 'deleted')", [[made[bad]]])
             attempt = hand.worker.attempts[made[bad]]
-            await asyncio.to_thread(eventually, lambda of=attempt: of.stop_outcome is not None)
+            await aeventually(partial(getattr, attempt, "stop_outcome"))
             go.set()
             await hand.heard(JobCancelled, job=made[bad])
             for id_ in set(ids) - {bad}:
@@ -459,7 +460,7 @@ async def test_jobs_whose_calls_inside_were_stopped_with_the_worker_come_back_un
     for at in range(3):
         put(connection, "index", id=at)
     async with Hand(database, jobs, grace_s=0.1):
-        await asyncio.to_thread(eventually, lambda: len(begun) == 3)
+        await aeventually(lambda: len(begun) == 3)
     assert states(connection) == {0: ("succeeded", 1), 1: ("queued", 0), 2: ("queued", 0)}
 
 
@@ -474,7 +475,7 @@ async def test_a_job_that_its_worker_has_lost_is_not_finished_and_without_jobs_a
         assert value(connection, recorded) == 3, "before the one call"
         connection.execute("update rota.job set claims = claims + 1 where id = %s", [lost])
         attempt = hand.worker.attempts[lost]
-        await asyncio.to_thread(eventually, lambda: attempt.is_lost)
+        await aeventually(lambda: attempt.is_lost)
         waiting.go.set()
         await hand.heard(LeaseLost, job=lost)
         await hand.heard(JobSucceeded, 2)
@@ -679,7 +680,7 @@ async def test_a_failed_call_opens_a_breaker_and_one_trial_closes_it(
         [first] = index.sizes
         connection.execute(insert)
         waiting = "select count(*) from rota.job where waits_for = 'breaker api'"
-        await asyncio.to_thread(eventually, lambda: value(connection, waiting) == 20 - first)
+        await aeventually(lambda: value(connection, waiting) == 20 - first)
         assert index.sizes == [first]
         index.answer = lambda ids: None
         connection.execute("update rota.breaker set open_until = rota.clock()")

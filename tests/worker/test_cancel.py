@@ -22,10 +22,10 @@ from rota.observe.events import (
     LeaseLost,
 )
 from tests.support.rules import rule
-from tests.support.wait import eventually
+from tests.support.wait import aeventually, eventually
 from tests.worker.hand import Hand
 from tests.worker.keeper import KeptByHand
-from tests.worker.table import Connection, connected, put, rows, value
+from tests.worker.table import Connection, connected, leave_behind, put, rows, value
 
 ENDS = "select status, cancel_reason, last_error from rota.jobs where id = %s"
 
@@ -71,7 +71,7 @@ class StoppableHandlers:
 
     async def until_started(self, count: int = 1) -> None:
         """Wait until so many of them run."""
-        await asyncio.to_thread(eventually, lambda: len(self.started) >= count)
+        await aeventually(lambda: len(self.started) >= count)
 
 
 async def until_the_keeper_rests(connection: Connection) -> None:
@@ -82,9 +82,7 @@ async def until_the_keeper_rests(connection: Connection) -> None:
         "and application_name = 'rota lease'"
         " and now() - state_change > '1 s'"
     )
-    await asyncio.to_thread(
-        eventually, lambda: connected(connection, "listen") and value(connection, rests)
-    )
+    await aeventually(lambda: connected(connection, "listen") and value(connection, rests))
 
 
 @rule("M51", "M81", "M87")
@@ -165,7 +163,7 @@ async def test_a_handler_that_was_to_stop_and_ends_otherwise_is_never_tried_agai
     async with Hand(database, jobs) as hand:
         of = {end: put(connection, "looks away", end=end) for end in [*errors, "returns"]}
         of["shields"] = put(connection, "shields")
-        await asyncio.to_thread(eventually, lambda: len(started) == len(of))
+        await aeventually(lambda: len(started) == len(of))
         for job in of.values():
             request_cancel(connection, job)
         for end, (kind, *_) in stands.items():
@@ -203,12 +201,8 @@ async def test_the_reaper_says_that_a_lost_job_was_cancelled(
 ) -> None:
     handlers = StoppableHandlers()
     job = put(connection, "unknown")
-    connection.execute(
-        "update rota.job set status = 'running', locked_by = 'gone', "
-        "locked_until = now() + interval '1 hour', claims = 1"
-    )
+    leave_behind(connection, job)
     request_cancel(connection, job)
-    connection.execute("update rota.job set locked_until = now() - interval '1 hour'")
     async with Hand(database, handlers.jobs) as hand:
         cancelled = await hand.heard(JobCancelled)
     assert (cancelled.job, cancelled.reason, cancelled.worker) == (
@@ -235,7 +229,7 @@ async def test_a_cancel_while_no_connection_listened_is_found_when_the_worker_li
             "select pg_terminate_backend(pid) from pg_stat_activity "
             "where datname = current_database() and application_name = 'rota listen'"
         )
-        await asyncio.to_thread(eventually, lambda: not connected(connection, "listen"))
+        await aeventually(lambda: not connected(connection, "listen"))
         request_cancel(connection, job)
         admin.execute(sql.SQL("alter database {} allow_connections true").format(name))
         # The notification was sent while no connection listened; the next renewal is 20 minutes

@@ -19,7 +19,7 @@ import rota
 from rota.observe.events import JobFailed, JobSucceeded, LeaseLost
 from tests.support.django_site import django_database
 from tests.support.rules import rule
-from tests.support.wait import eventually
+from tests.support.wait import aeventually
 from tests.worker import heavy
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, put, rows, value
@@ -306,12 +306,15 @@ async def test_a_handler_that_goes_on_after_its_commit_is_not_stopped_for_a_lost
     is_over = asyncio.Event()
     lease = "select locked_until from rota.job"
 
+    async def renewal() -> None:
+        old = await asyncio.to_thread(value, connection, lease)
+        await aeventually(lambda: value(connection, lease) != old)
+
     async def bills(context: Context) -> None:
         async with context.transaction() as given:
             await awrite(given, context)
         for _ in range(2):  # its own lease would have been renewed, and found lost
-            old = await asyncio.to_thread(value, connection, lease)
-            await asyncio.to_thread(eventually, lambda old=old: value(connection, lease) != old)
+            await renewal()
         asked.append(context.cancelled)
         is_over.set()
 

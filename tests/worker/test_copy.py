@@ -12,9 +12,9 @@ import rota
 from rota.worker.claimer import Claimer
 from tests.support.cli import SHOP, CommandLine
 from tests.support.rules import rule
-from tests.support.wait import eventually
+from tests.support.wait import aeventually
 from tests.worker.hand import Hand
-from tests.worker.table import put, rows, status, until_asked
+from tests.worker.table import leave_behind, put, rows, status, until_asked
 
 BECOMES_A_COPY = (
     "update rota.installation set database_name = 'production', worked_at = rota.clock()"
@@ -29,11 +29,7 @@ def restored(database: str) -> str:
     with psycopg.connect(database, autocommit=True) as own:
         for _ in range(3):
             put(own, "quick")
-        own.execute(
-            "update rota.job set status = 'running', locked_by = 'gone', "
-            "locked_until = rota.clock() - interval '1 h', claims = 1, attempts = 1"
-            " where id = 2"
-        )
+        leave_behind(own, 2)
         own.execute("update rota.job set expires_at = rota.clock() - interval '1 s' where id = 3")
         own.execute(BECOMES_A_COPY)
     return database
@@ -118,7 +114,7 @@ async def test_a_drain_during_which_the_database_becomes_a_copy_records_what_run
         @types.job("t")
         async def t() -> None:
             own.execute(BECOMES_A_COPY)
-            await asyncio.to_thread(eventually, lambda: hand.worker.is_stopping)
+            await aeventually(lambda: hand.worker.is_stopping)
 
         first = put(own, "t")
         hand = Hand(database, types, drain=True, poll_s=0.05)
@@ -129,19 +125,14 @@ async def test_a_drain_during_which_the_database_becomes_a_copy_records_what_run
 
 @rule("M84", "M87")
 async def test_in_a_copy_no_upkeep_is_done_either(
-    restored: str, monkeypatch: pytest.MonkeyPatch
+    restored: str, jobs: rota.Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ten looks at the stamp, over the connection that most of upkeep shares: the first turns of
     all its parts would have been over."""
     for name in ("PAUSED_CHECK_S", "LOG_S"):
         monkeypatch.setattr(f"rota.worker.copy_guard.{name}", 0.05)
-    types = rota.Jobs()
-
-    @types.job("quick")
-    async def quick() -> None: ...
-
     before = all_jobs(restored)
-    async with Hand(restored, types, poll_s=0.05) as hand:
+    async with Hand(restored, jobs, poll_s=0.05) as hand:
         await hand.heard(rota.events.DatabaseCopied, 10)
         assert all_jobs(restored) == before
         with psycopg.connect(restored, autocommit=True) as own:

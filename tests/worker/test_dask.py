@@ -21,10 +21,10 @@ from rota.errors import ConfigurationError, UsageError
 from rota.observe.events import JobFailed, JobHandedBack, JobSucceeded
 from rota.worker.processes.importable import check_importable
 from tests.support.rules import rule
-from tests.support.wait import eventually
+from tests.support.wait import aeventually, eventually
 from tests.worker import cluster_jobs
 from tests.worker.hand import Hand
-from tests.worker.process import ROOT
+from tests.worker.process import ROOT, lives
 from tests.worker.table import Connection, put, rows, status, value
 
 HAS_DASK = importlib.util.find_spec("distributed") is not None
@@ -89,14 +89,6 @@ def cluster(scheduler: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROTA_DASK_SCHEDULER", scheduler)
 
 
-def is_there(pid: int) -> bool:
-    """Whether a process runs."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
 async def noted(place: Path, count: int = 1) -> tuple[int, int]:
     """Wait until a handler has begun so often; return its process and its cluster worker."""
 
@@ -104,7 +96,7 @@ async def noted(place: Path, count: int = 1) -> tuple[int, int]:
         lines = place.read_text().splitlines() if place.exists() else []
         return lines if len(lines) >= count else []
 
-    lines = await asyncio.to_thread(eventually, read, 60)
+    lines = await aeventually(read, 60)
     pid, parent = lines[-1].split()
     return int(pid), int(parent)
 
@@ -123,9 +115,9 @@ async def test_results_errors_progress_effects_and_transactions_are_the_worker_s
         await noted(tmp_path / "begun")
         connection.execute("select rota.job_cancel(array[%s::bigint], 'not wanted')", [polite])
         await hand.until(lambda: status(connection, polite) == "cancelled")
-        await hand.heard(JobSucceeded, job=added, timeout_s=60)
+        await hand.heard(JobSucceeded, job=added)
         read = "select progress ->> 'done' from rota.jobs where id = %s"
-        await asyncio.to_thread(eventually, lambda: value(connection, read, reported) == "1", 60)
+        await aeventually(lambda: value(connection, read, reported) == "1", 60)
         (tmp_path / "go").touch()
         await hand.heard(JobSucceeded, job=reported)
         await hand.until(lambda: status(connection, failed) == "dead")
@@ -133,7 +125,7 @@ async def test_results_errors_progress_effects_and_transactions_are_the_worker_s
     assert isinstance(result, dict)
     assert (result["sum"], result["attempt"]) == (3, 1)
     assert result["parent"] != os.getpid()
-    assert is_there(result["parent"])  # a worker of the cluster
+    assert lives(result["parent"])  # a worker of the cluster
     [(kind, message, stack)] = rows(
         connection, "select error_type, message, stack from rota.attempt where job = %s", failed
     )
@@ -154,8 +146,8 @@ async def test_a_handler_over_its_time_or_its_memory_is_killed_where_it_runs(
     async with Hand(database, cluster_jobs.jobs) as hand:
         pid, parent = await noted(tmp_path / "late")
         await hand.heard(JobFailed, job=late)
-        await asyncio.to_thread(eventually, lambda: not is_there(pid))
-        assert is_there(parent)
+        await aeventually(lambda: not lives(pid))
+        assert lives(parent)
         await hand.until(lambda: status(connection, fat) == "dead")
     read = "select job, error_type from rota.attempt where attempt = 1 order by job"
     assert rows(connection, read) == [
@@ -179,7 +171,7 @@ async def test_a_killed_cluster_worker_is_a_lost_attempt_and_the_job_runs_again(
         assert failed.failure.error_type == "rota.errors.ProcessDied"
         assert "was lost" in failed.failure.message
         # The kernel has killed the handler with its cluster worker: there are never two.
-        assert not is_there(pid)
+        assert not lives(pid)
         again = await noted(tmp_path / "begun", 2)
         assert again[0] != pid
         (tmp_path / "go").touch()
@@ -203,13 +195,13 @@ async def test_a_handler_has_ended_before_its_job_runs_again_though_its_cluster_
             pid, parent = await noted(tmp_path / "begun")
             os.kill(parent, signal.SIGSTOP)
             try:
-                failed = await hand.heard(JobFailed, job=job, timeout_s=60)
-                assert not is_there(pid)
+                failed = await hand.heard(JobFailed, job=job)
+                assert not lives(pid)
             finally:
                 os.kill(parent, signal.SIGCONT)
             assert failed.failure.error_type == "rota.errors.ProcessDied"
             (tmp_path / "go").touch()
-            await hand.heard(JobSucceeded, job=job, timeout_s=60)
+            await hand.heard(JobSucceeded, job=job)
 
 
 @pytest.mark.nightly
@@ -244,8 +236,8 @@ def test_the_cluster_ends_the_handlers_of_a_worker_process_that_is_gone(
         finally:
             worker.kill()
     assert "Traceback" not in log
-    eventually(lambda: not is_there(pid), 60)
-    assert is_there(parent)
+    eventually(lambda: not lives(pid), 60)
+    assert lives(parent)
 
 
 @needs_dask

@@ -11,12 +11,13 @@ from contextlib import contextmanager
 
 import pytest
 from psycopg.conninfo import make_conninfo
+from psycopg.rows import TupleRow
 
 import rota
 from rota.observe.events import DatabaseLost, JobFailed, JobSucceeded, LeaseLost
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
-from tests.support.wait import eventually
+from tests.support.wait import aeventually, eventually
 from tests.worker.conftest import Connect, StartWorker
 from tests.worker.hand import Hand
 from tests.worker.process import notes
@@ -84,16 +85,10 @@ async def test_an_end_that_was_committed_is_known_though_its_answer_was_lost(
             await started.wait()
             with _commits_that_wait(connection, connect()):
                 go.set()
-                [finish] = await asyncio.to_thread(
-                    eventually, lambda: rows(connection, WAITS_FOR_A_STANDBY)
-                )
+                [finish] = await aeventually(lambda: rows(connection, WAITS_FOR_A_STANDBY))
                 # The commit is on disk and its answer is not sent: both stay so if the connection
                 # is cut now.
-                connection.execute("select pg_terminate_backend(%s)", finish)
-                await asyncio.to_thread(
-                    eventually,
-                    lambda finish=finish: rows(connection, WAITS_FOR_A_STANDBY) != [finish],
-                )
+                await _cut(connection, finish)
             await hand.heard(JobSucceeded if name == "succeeds" else JobFailed, job=job)
     assert not [event for event in hand.events if isinstance(event, LeaseLost)]
     lost = [event.service for event in hand.events if isinstance(event, DatabaseLost)]
@@ -105,6 +100,12 @@ WAITS_FOR_A_STANDBY = (
     "select pid from pg_stat_activity where wait_event = 'SyncRep' "
     "and application_name = 'rota finish'"
 )
+
+
+async def _cut(connection: Connection, waiting: TupleRow) -> None:
+    """End a connection that waits for a standby; return when it is gone."""
+    connection.execute("select pg_terminate_backend(%s)", waiting)
+    await aeventually(lambda: rows(connection, WAITS_FOR_A_STANDBY) != [waiting])
 
 
 @contextmanager
@@ -148,7 +149,7 @@ async def test_a_login_that_is_refused_for_a_while_costs_a_worker_nothing_that_i
     try:
         job = put(connection, "hold")
         async with Hand(make_conninfo(database, user=role), jobs, lease_s=12) as hand:
-            await asyncio.to_thread(eventually, lambda: status(connection, job) == "running")
+            await aeventually(lambda: status(connection, job) == "running")
             connection.execute(f"alter role {role} nologin".encode())
             connection.execute(
                 "select pg_terminate_backend(pid) from pg_stat_activity where usename = %s", [role]

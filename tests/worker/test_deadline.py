@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import psycopg
 import pytest
-from psycopg.rows import TupleRow
 
 import rota
 from rota.client import enqueue
@@ -20,8 +19,8 @@ from rota.store.pools import POOL_MAX
 from tests.support.proxy import Proxy
 from tests.support.rules import rule
 from tests.support.server import PostgresServer, unused_port
+from tests.worker.table import Connection
 
-Connection = psycopg.Connection[TupleRow]
 CONNECT_S = 1
 ANSWER_S = 1.0
 

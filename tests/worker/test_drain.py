@@ -17,7 +17,7 @@ from rota.worker.claimer import Claimer
 from rota.worker.executor import Executor
 from rota.worker.slots import SlotGroup
 from tests.support.rules import rule
-from tests.support.wait import eventually
+from tests.support.wait import aeventually
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, over, put, put_many, rows, value
 
@@ -224,7 +224,7 @@ async def test_a_drain_waits_for_its_own_running_jobs(
         looks.update(rows(connection, claims))
         return len(looks) >= 6  # all but the first in vain
 
-    await asyncio.to_thread(eventually, has_looked)
+    await aeventually(has_looked)
     connection.execute("insert into rota.job (job_type) values ('follow up')")
     go.set()
     assert (await draining).succeeded == 3

@@ -78,6 +78,12 @@ def shop(database: str) -> Iterator[Shop]:
     shop.app.close()
 
 
+def claim(connection: Connection, job_type: str) -> list[TupleRow]:
+    """Begin all jobs of a type, as a worker does; return their ids and claims."""
+    query = "select id, claims from rota.claim('default', array[%s], 'hand')"
+    return rows(connection, query, job_type)
+
+
 def found(connection: Connection) -> list[tuple[str, str]]:
     """Each table that has the person, and the row."""
     tables = rows(
@@ -205,9 +211,7 @@ def test_a_job_that_runs_is_named_and_erased_after_its_end(
     shop: Shop, connection: Connection, database: str, tmp_path: Path
 ) -> None:
     running = shop.plain.enqueue(WHO).id
-    [(_, claims)] = rows(
-        connection, "select id, claims from rota.claim('default', '{plain}', 'hand')"
-    )
+    [(_, claims)] = claim(connection, "plain")
     rota_ = CommandLine(tmp_path, ROTA_DATABASE_URL=database)
     words = ("erase", "--payload", f"who={WHO}", "--why", WHY)
     said = rota_.ok(*words, "--yes")
@@ -231,9 +235,7 @@ def test_a_job_that_was_requeued_before_the_pass_is_erased_with_it(
     shop: Shop, connection: Connection
 ) -> None:
     running = shop.plain.enqueue(WHO).id
-    [(_, claims)] = rows(
-        connection, "select id, claims from rota.claim('default', '{plain}', 'hand')"
-    )
+    [(_, claims)] = claim(connection, "plain")
     assert shop.app.jobs.erase(**ERASED).running == [running]
     connection.execute("select rota.fail(%s, %s, 'E', 'x', fatal => true)", [running, claims])
     new = shop.app.retry(running).id
@@ -250,8 +252,7 @@ def test_a_key_is_a_hash_where_a_job_that_ran_has_left_no_row(
     brief = shop.app.job("brief", history="failures", unique=lambda who: f"brief:{who}")(plain)
     shop.app.sync()
     running = brief.enqueue(WHO).id
-    claim = "select id, claims from rota.claim('default', '{brief}', 'hand')"
-    [(_, claims)] = rows(connection, claim)
+    [(_, claims)] = claim(connection, "brief")
     assert shop.app.jobs.erase(**ERASED).running == [running]
     connection.execute("select rota.succeed(%s, %s)", [running, claims])
     assert [table for table, _ in found(connection)] == ["idempotency"]
@@ -566,8 +567,7 @@ def test_an_effect_whose_erasure_commits_while_a_job_asks_for_it_stays_done(
     first = shop.greeting("succeeds")
     shop.app.drain()
     shop.plain.enqueue("nobody")
-    claim = "select id, claims from rota.claim('default', '{plain}', 'hand')"
-    [(id_, claims)] = rows(connection, claim)
+    [(id_, claims)] = claim(connection, "plain")
     begin = "select state, result from rota.effect_begin(%s, %s, %s)"
     ask = [id_, claims, f"greet:succeeds:{WHO}"]
     with (

@@ -25,7 +25,8 @@ from rota.worker.suspects import Suspects
 from tests.store.work import Hand, insert
 from tests.support.clock import ManualClock
 from tests.support.rules import rule
-from tests.worker.alone import Others, give, lone_executor, make_spec
+from tests.worker.alone import Others, give, lone_executor
+from tests.worker.hand import make_spec
 from tests.worker.table import Connection
 from tests.worker.test_slots import claimed_job
 
@@ -295,7 +296,7 @@ async def test_a_suspect_whose_answer_was_lost_and_that_was_claimed_again_holds_
     database = Database(f"postgresql://127.0.0.1:{free_port}/none")
     stands: Any = Others()
     finisher = Finisher(
-        make_spec(), Bus(), SYSTEM_CLOCK, attempts, Away(database, "finish"), stands
+        make_spec(rota.Jobs()), Bus(), SYSTEM_CLOCK, attempts, Away(database, "finish"), stands
     )
     finisher.executor = suspects
     first.is_suspect = again.is_suspect = True

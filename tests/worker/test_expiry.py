@@ -23,17 +23,6 @@ from tests.worker.hand import Hand
 from tests.worker.table import Connection, put, status
 
 
-@pytest.fixture
-def jobs() -> rota.Jobs:
-    """One type."""
-    jobs = rota.Jobs()
-
-    @jobs.job("quick")
-    async def quick() -> None: ...
-
-    return jobs
-
-
 @rule("M36")
 async def test_a_worker_that_is_up_ends_jobs_that_it_would_never_claim(
     database: str, connection: Connection, jobs: rota.Jobs, monkeypatch: pytest.MonkeyPatch

@@ -19,7 +19,7 @@ from rota.store.pools import POOL_MAX
 from tests.support.proxy import Proxy
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
-from tests.support.wait import eventually
+from tests.support.wait import aeventually, eventually
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, put, rows, value
 
@@ -87,9 +87,7 @@ async def test_after_a_failover_one_call_fails_and_the_next_ones_find_the_new_se
             failover.old.execute("lock table rota.job")
             calls = [pool.submit(enqueue) for _ in range(50)]
             acalls = [asyncio.create_task(acharge.aenqueue()) for _ in range(49)]
-            await asyncio.to_thread(
-                eventually,
-                # Of each App the first was to see whether it can.
+            await aeventually(  # Of each App the first was to see whether it can.
                 lambda: failover.proxy.seen.count("client") >= 2 * (1 + POOL_MAX),
                 what="the pools are full",
             )
@@ -113,25 +111,18 @@ async def test_after_a_failover_one_call_fails_and_the_next_ones_find_the_new_se
 
 @rule("M2")
 async def test_after_a_failover_all_of_a_workers_connections_move_to_the_new_server(
-    failover: Failover, monkeypatch: pytest.MonkeyPatch
+    failover: Failover, jobs: rota.Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rota.store.listen.PROBE_S", 0.5)
     monkeypatch.setattr("rota.worker.lease_keeper.HEARTBEAT_S", 0.5)
     monkeypatch.setattr("rota.worker.copy_guard.CHECK_S", 0.5)
-    jobs = rota.Jobs()
-
-    @jobs.job("quick")
-    async def quick() -> None: ...
-
     async with Hand(failover.url, jobs) as hand:
         await hand.heard(JobSucceeded, job=put(failover.old, "quick"))
-        await asyncio.to_thread(eventually, lambda: _there(failover.old) == ROLES)
+        await aeventually(lambda: _there(failover.old) == ROLES)
         await asyncio.to_thread(failover.happen)
         put(failover.new, "quick")  # its id may be that of the one before
         await hand.heard(JobSucceeded, 2)
-        await asyncio.to_thread(
-            eventually, lambda: _there(failover.new) == ROLES and _there(failover.old) == []
-        )
+        await aeventually(lambda: _there(failover.new) == ROLES and _there(failover.old) == [])
 
 
 def _there(connection: Connection) -> list[str]:

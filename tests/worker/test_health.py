@@ -24,7 +24,7 @@ from rota.worker.health import SILENT_S, Health
 from rota.worker.loop_watch import LoopWatch
 from tests.support.clock import ManualClock
 from tests.support.rules import rule
-from tests.support.wait import eventually
+from tests.support.wait import aeventually, eventually
 from tests.worker.conftest import StartWorker
 from tests.worker.hand import Hand
 from tests.worker.supervisor import probe
@@ -72,7 +72,7 @@ async def test_a_worker_that_is_still_entering_its_lifespan_lives_and_is_not_rea
     assert await asyncio.to_thread(probe, free_port, "/readyz") == (503, "starting")
     assert await asyncio.to_thread(probe, free_port, "/healthz") == (200, "ok")
     go.set()
-    await asyncio.to_thread(eventually, lambda: probe(free_port, "/readyz") == (200, "ok"))
+    await aeventually(lambda: probe(free_port, "/readyz") == (200, "ok"))
     working.cancel()
     await asyncio.gather(working, return_exceptions=True)
     assert (await asyncio.to_thread(probe, free_port, "/readyz"))[0] == 0
@@ -104,9 +104,7 @@ async def test_a_loop_that_a_handler_blocks_is_not_well_and_neither_is_it_ready(
         watching = asyncio.create_task(asyncio.to_thread(watch))
         put(connection, "blocks")
         await watching
-        await asyncio.to_thread(
-            eventually, lambda: (health.liveness(), health.readiness()) == (None, None)
-        )
+        await aeventually(lambda: (health.liveness(), health.readiness()) == (None, None))
     [said] = seen
     assert all(
         re.fullmatch(r"the event loop has been blocked for \d+ s", why or "") for why in said

@@ -3,7 +3,6 @@ read."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
 import pytest
@@ -12,7 +11,7 @@ import rota
 from rota.observe.events import DatabaseLost, JobHandedBack, JobSucceeded, PayloadUnread
 from rota.worker import lease_keeper
 from tests.support.rules import rule
-from tests.support.wait import eventually
+from tests.support.wait import aeventually
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, put_many, value
 
@@ -39,9 +38,9 @@ async def test_maintenance_that_the_database_refuses_is_named_in_the_log_and_wit
         assert lost.text().endswith("the database refuses: no replica identity")
         assert "database unavailable" not in lost.text()
         said = "batch folder: the database refuses: no replica identity"
-        await asyncio.to_thread(eventually, lambda: value(connection, REFUSED) == said)
+        await aeventually(lambda: value(connection, REFUSED) == said)
         connection.execute("drop trigger refuse on rota.batch_delta")
-        await asyncio.to_thread(eventually, lambda: value(connection, REFUSED) is None)
+        await aeventually(lambda: value(connection, REFUSED) is None)
     assert all(one.refused for one in hand.events if isinstance(one, DatabaseLost))
 
 

@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
-import psycopg
 import pytest
-from psycopg.rows import TupleRow
 
 import rota
 from rota.observe.events import JobSnoozed
 from tests.support.rules import rule
-from tests.support.wait import eventually
+from tests.support.wait import aeventually
 from tests.worker.hand import Hand
-
-Connection = psycopg.Connection[TupleRow]
+from tests.worker.table import Connection
 
 
 def left(connection: Connection) -> list[tuple[str, int]]:
     """How many jobs are in the table, by status."""
     rows = connection.execute("select status, count(*) from rota.job group by 1 order by 1")
     return [(row[0], row[1]) for row in rows]
-
-
-async def seen(holds: Callable[[], bool]) -> None:
-    """Wait until something holds that no event of a worker tells."""
-    await asyncio.to_thread(eventually, holds)
 
 
 @rule("M60", "M54")
@@ -85,8 +76,8 @@ async def test_an_idle_worker_of_another_queue_takes_the_next_job_of_a_lane(
     a = Hand(database, jobs, queues={"a": 1}, poll_s=60.0)
     b = Hand(database, jobs, queues={"b": 1}, poll_s=60.0)
     async with a, b:
-        await seen(lambda: left(connection) == [("running", 1), ("waiting", 1)])
+        await aeventually(lambda: left(connection) == [("running", 1), ("waiting", 1)])
         waiting = "select count(*) from rota.queue where name = 'b' and notify_until > rota.clock()"
-        await seen(lambda: connection.execute(waiting).fetchone() == (1,))
+        await aeventually(lambda: connection.execute(waiting).fetchone() == (1,))
         may_end.set()
         await b.until(lambda: started == ["first", "next"])

@@ -15,7 +15,7 @@ from rota.observe.events import JobReaped, JobSucceeded, LeaseLost
 from rota.worker.lease_keeper import RENEWALS_A_LEASE
 from tests.support.clock import ManualClock
 from tests.support.rules import rule
-from tests.support.wait import eventually
+from tests.support.wait import aeventually, eventually
 from tests.worker.hand import Hand
 from tests.worker.keeper import KeptByHand
 from tests.worker.table import Connection, expire_leases, move_clock, put, rows, status, value
@@ -169,8 +169,8 @@ async def test_a_worker_that_lost_a_job_and_got_it_again_keeps_the_two_attempts_
             before = value(connection, "select locked_until from rota.job")
             # Now the lease keeper renews all leases that it knows of.
             hand.worker.parts.lease_keeper.check_cancels()
-            await asyncio.to_thread(
-                eventually, lambda: value(connection, "select locked_until from rota.job") != before
+            await aeventually(
+                lambda: value(connection, "select locked_until from rota.job") != before
             )
         else:
             await hand.heard(JobSucceeded)
@@ -229,15 +229,10 @@ def _take_away(connection: Connection, *jobs: int) -> list[tuple[object, ...]]:
 @rule("M22")
 @pytest.mark.parametrize("hours", [-3, 3])
 async def test_a_job_is_due_by_the_databases_clock(
-    database: str, connection: Connection, hours: int
+    database: str, connection: Connection, jobs: rota.Jobs, hours: int
 ) -> None:
     move_clock(connection, 3600 * hours)
-    jobs = rota.Jobs()
-
-    @jobs.job("quick")
-    async def quick() -> None: ...
-
-    app = rota.App(database, jobs=[jobs])
+    app, quick = rota.App(database, jobs=[jobs]), jobs.types["quick"]
     there = datetime.now(UTC) + timedelta(hours=hours)
     due = (await quick.using(run_at=there + timedelta(seconds=1)).aenqueue()).id
     delayed = (await quick.using(delay="1s").aenqueue()).id

@@ -13,7 +13,7 @@ from rota.store.link import StoreLink
 from rota.store.statements import Statements
 from rota.worker.listener import WAKE_UPS_A_SECOND_MAX, Listener
 from tests.support.rules import rule
-from tests.support.wait import eventually
+from tests.support.wait import aeventually
 from tests.worker.alone import Others
 from tests.worker.table import Connection
 
@@ -70,7 +70,7 @@ async def test_a_flood_of_wake_ups_is_noticed_once_a_second_and_every_one_passed
         heard = len(wake_ups) + count
         with connection.transaction():
             send(range(count))
-        await asyncio.to_thread(eventually, lambda: len(wake_ups) >= heard)
+        await aeventually(lambda: len(wake_ups) >= heard)
 
     try:
         await notify(WAKE_UPS_A_SECOND_MAX // 4)
@@ -93,7 +93,7 @@ async def test_a_worker_is_not_awaited_where_its_request_had_to_leave_a_queue_ou
     with psycopg.connect(database) as other:
         other.execute("select from rota.queue for update")
         listening = asyncio.create_task(make_listener(database, claimer).run())
-        await asyncio.to_thread(eventually, lambda: claimer.is_awaited)
+        await aeventually(lambda: claimer.is_awaited)
     assert claimer.is_awaited == [False]
     listening.cancel()
     await asyncio.wait([listening])

@@ -173,7 +173,7 @@ async def test_a_handler_that_blocks_the_loop_is_named_with_its_place_and_time(
         with connection.transaction():
             other = put(connection, "patient")
             job = put(connection, "greedy")
-        await hand.heard(JobSucceeded, job=job, timeout_s=60)
+        await hand.heard(JobSucceeded, job=job)
         await hand.heard(JobSucceeded, job=other)
         over = await hand.heard(LoopBlocked, count=2, job=job)
     first = next(

@@ -26,7 +26,7 @@ from tests.store.work import Hand as StoreHand
 from tests.store.work import insert
 from tests.support.clock import ManualClock
 from tests.support.rules import rule
-from tests.support.wait import eventually
+from tests.support.wait import aeventually, eventually
 from tests.worker.conftest import StartWorker
 from tests.worker.hand import Hand
 from tests.worker.process import WorkerProcess, notes
@@ -232,7 +232,7 @@ async def test_few_suspects_begin_at_once_and_keep_no_other_job_waiting(
     # More slots than suspects, which wait in theirs for `go`.
     async with Hand(database, jobs, slots=30) as hand:
         await hand.heard(JobSucceeded, count=50)
-        await asyncio.to_thread(eventually, lambda: len(begun) == 16)
+        await aeventually(lambda: len(begun) == 16)
         recorded = "select distinct start_recorded from rota.job where status = 'running'"
         assert (True,) not in rows(connection, recorded), "they began beside others"
         go.set()
@@ -269,7 +269,7 @@ async def test_a_reaper_that_gets_no_connection_of_its_own_reaps_over_one_that_i
     open_link = StoreLink(Database(database), "upkeep")
     reaper = Reaper(Bus(), StoreLink(nowhere, "reap"), spare=open_link)
     reaping = asyncio.create_task(reaper.run())
-    await asyncio.to_thread(eventually, lambda: status(connection, job) != "running")
+    await aeventually(lambda: status(connection, job) != "running")
     reaper.stop()
     await reaping
     await open_link.close()

@@ -73,13 +73,12 @@ def listen() -> Iterator[Callable[[logging.Formatter, bool], io.StringIO]]:
 @rule("M45")
 @pytest.mark.parametrize("is_filtered", [False, True])
 def test_values_of_a_job_are_masked_in_its_own_texts_only(
-    database: str,
+    app: rota.App,
     connection: Connection,
     listen: Callable[[logging.Formatter, bool], io.StringIO],
     is_filtered: bool,
 ) -> None:
     stream = listen(logs.JsonFormatter(), is_filtered)
-    app = rota.App(database)
     met = asyncio.Barrier(2)
 
     @app.job(max_attempts=1, takes_context=True)
@@ -103,7 +102,6 @@ def test_values_of_a_job_are_masked_in_its_own_texts_only(
     hides.enqueue(list(WORDS), rota.Secret("error"))
     other.enqueue(1)
     assert app.drain().dead == 2
-    app.close()
     said = rows(connection, "select last_error from rota.jobs order by id")
     assert said == [("no *** for ***",), ("Anna: an error of 2026 at home in job 26677",)]
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
@@ -122,12 +120,9 @@ def test_values_of_a_job_are_masked_in_its_own_texts_only(
 
 @rule("M45")
 def test_a_call_for_many_and_a_thread_without_a_job_hide_the_values_of_all(
-    database: str,
-    connection: Connection,
-    listen: Callable[[logging.Formatter, bool], io.StringIO],
+    app: rota.App, connection: Connection, listen: Callable[[logging.Formatter, bool], io.StringIO]
 ) -> None:
     stream = listen(logs.PlainFormatter(), False)
-    app = rota.App(database)
 
     @app.job(chunk=5, max_attempts=1)
     def greet(people: list[Person]) -> None:
@@ -142,17 +137,15 @@ def test_a_call_for_many_and_a_thread_without_a_job_hide_the_values_of_all(
     for name in ("Anna", "Anna Svensson"):
         many.enqueue(name=name)
     assert app.drain().dead == 2
-    app.close()
     assert rows(connection, "select last_error from rota.jobs") == [("no mail to *** and ***",)] * 2
     assert "shop: greet *** and ***" in stream.getvalue() and "Anna" not in stream.getvalue()
 
 
 @rule("M45")
 def test_a_format_of_its_own_gets_no_value_from_a_record(
-    database: str, listen: Callable[[logging.Formatter, bool], io.StringIO]
+    app: rota.App, listen: Callable[[logging.Formatter, bool], io.StringIO]
 ) -> None:
     stream = listen(OwnFormatter(), True)
-    app = rota.App(database)
 
     @app.job
     def charge(token: rota.Secret[str], name: rota.Personal[str]) -> None:
@@ -175,7 +168,6 @@ def test_a_format_of_its_own_gets_no_value_from_a_record(
 
     charge.enqueue(rota.Secret("S3CR-charge"), name="Perx")
     assert app.drain().succeeded == 1
-    app.close()
     written = stream.getvalue()
     assert "S3CR" not in written and "Perx" not in written
     lines = [json.loads(line) for line in written.splitlines()]

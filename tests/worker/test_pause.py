@@ -7,7 +7,7 @@ import pytest
 import rota
 from tests.support.rules import rule
 from tests.worker.hand import Hand
-from tests.worker.table import Connection, put, rows, status, value
+from tests.worker.table import Connection, leave_behind, put, rows, status, value
 
 
 def jobs() -> rota.Jobs:
@@ -78,11 +78,7 @@ def test_upkeep_goes_on_while_everything_is_paused(database: str, connection: Co
     started."""
     app = rota.App(database, jobs=[jobs()])
     lost, late = put(connection, "work"), put(connection, "work")
-    connection.execute(
-        "update rota.job set status = 'running', locked_by = 'gone', "
-        "locked_until = rota.clock() - interval '1 h', claims = 1, attempts = 1 where id = %s",
-        [lost],
-    )
+    leave_behind(connection, lost)
     app.queues.pause_all(by="anna")
     connection.execute("update rota.installation set paused_at = paused_at - interval '1 h'")
     connection.execute(

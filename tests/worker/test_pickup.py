@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
@@ -20,7 +19,7 @@ from rota.store.statements import Statements
 from rota.worker.claimer import Claimer
 from rota.worker.frontier import DEPTHS_S
 from tests.support.rules import rule
-from tests.support.wait import eventually
+from tests.support.wait import aeventually, eventually
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, connected, put, put_many, rows, value
 
@@ -38,20 +37,6 @@ AT_REST = (
 )
 
 
-@pytest.fixture
-def jobs() -> rota.Jobs:
-    made = rota.Jobs()
-
-    @made.job("quick")
-    async def quick() -> None: ...
-
-    return made
-
-
-async def soon(holds: Callable[[], object], timeout_s: float = 60) -> None:
-    await asyncio.to_thread(eventually, holds, timeout_s)
-
-
 async def wait_for_request(connection: Connection, hand: Hand) -> None:
     """Have an idle worker claim until it has asked for wake-ups and is at rest."""
 
@@ -63,9 +48,9 @@ async def wait_for_request(connection: Connection, hand: Hand) -> None:
             )
         )
 
-    await soon(has_asked)
-    await soon(lambda: rows(connection, LISTENING))
-    await soon(lambda: rows(connection, AT_REST, connected(connection, "claim"), 0.2))
+    await aeventually(has_asked)
+    await aeventually(lambda: rows(connection, LISTENING))
+    await aeventually(lambda: rows(connection, AT_REST, connected(connection, "claim"), 0.2))
 
 
 @rule("M15", "M81")
@@ -86,7 +71,9 @@ async def test_without_notifications_polling_alone_starts_a_job_within_a_second(
         for _ in range(3):
             # An idle worker's pauses have grown to the longest when its connection has been at rest
             # for half of that.
-            await soon(lambda: rows(connection, AT_REST, connected(connection, "claim"), 0.4))
+            await aeventually(
+                lambda: rows(connection, AT_REST, connected(connection, "claim"), 0.4)
+            )
             await hand.heard(JobSucceeded, job=put(connection, "quick"))
         assert connected(connection, "listen") == []
         assert (
@@ -162,8 +149,10 @@ async def test_a_job_of_a_long_transaction_starts_soon_after_its_commit(
             await asyncio.to_thread(late.execute, "select pg_sleep(0.6)")
             before = hand.part(Claimer)._claimed_at
             hand.look()  # it sees the transaction, and the frontier passes the job
-            await soon(lambda: hand.part(Claimer)._claimed_at != before)
-            await soon(lambda: rows(connection, AT_REST, connected(connection, "claim"), 0.2))
+            await aeventually(lambda: hand.part(Claimer)._claimed_at != before)
+            await aeventually(
+                lambda: rows(connection, AT_REST, connected(connection, "claim"), 0.2)
+            )
             # No look back is due, but one after a transaction that has ended.
             for frontier in hand.part(Claimer)._frontiers._by_queue["default"].values():
                 frontier.due_at = [math.inf] * len(DEPTHS_S)
@@ -211,11 +200,11 @@ async def test_while_the_slots_of_one_queue_are_full_a_worker_is_woken_for_anoth
             )
             return sorted(name for (name,) in found)
 
-        await soon(lambda: list_awaited() == ["default"])
+        await aeventually(lambda: list_awaited() == ["default"])
         await hand.heard(JobSucceeded, job=put(connection, "quick"))
         # Once it may take any job it asks for all wake-ups itself.
         monkeypatch.setattr(listen, "PROBE_S", 3600)
-        await soon(lambda: rows(connection, AT_REST, connected(connection, "listen"), 0.5))
+        await aeventually(lambda: rows(connection, AT_REST, connected(connection, "listen"), 0.5))
         connection.execute("update rota.queue set waiting = '{}'")
         end.set()
         await hand.heard(JobSucceeded, 2)

@@ -47,11 +47,11 @@ from rota.worker.worker import Worker
 from tests.pure.test_settle_lost import job as make_job
 from tests.support import forked
 from tests.support.rules import rule
-from tests.support.wait import eventually
+from tests.support.wait import aeventually, eventually
 from tests.worker import apart, heavy
 from tests.worker.conftest import StartWorker
 from tests.worker.hand import Hand
-from tests.worker.process import ROOT
+from tests.worker.process import ROOT, lives
 from tests.worker.table import Connection, put, rows, status, value
 
 pytestmark = pytest.mark.system
@@ -60,14 +60,6 @@ pytestmark = pytest.mark.system
 def pids(place: Path) -> list[int]:
     """The processes that a handler has named."""
     return [int(pid) for pid in place.read_text().split()] if place.exists() else []
-
-
-def living(pid: int) -> bool:
-    """Whether a process runs; one that is dead and waits for its parent to notice does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def children() -> set[int]:
@@ -201,7 +193,7 @@ async def test_a_handler_over_its_time_is_killed_with_all_that_it_started(
 ) -> None:
     job = put(connection, "hangs", place=str(tmp_path / "pids"))
     async with Hand(database, heavy.jobs, slots=1) as hand:
-        both = await asyncio.to_thread(eventually, lambda: pids(tmp_path / "pids"))
+        both = await aeventually(lambda: pids(tmp_path / "pids"))
         assert len(both) == 2
         held = hand.worker.attempts[job]
         assert held.began_at is not None
@@ -209,9 +201,7 @@ async def test_a_handler_over_its_time_is_killed_with_all_that_it_started(
         hand.worker.parts.executor.stopper.watch_at = 0.0  # it does not expect that yet
         await hand.heard(JobFailed, job=job)
         await hand.heard(JobSucceeded, job=put(connection, "plain"))  # its slot is free
-        await asyncio.to_thread(
-            eventually, lambda: not any(living(pid) for pid in both), what="both are gone"
-        )
+        await aeventually(lambda: not any(lives(pid) for pid in both), what="both are gone")
     assert value(connection, "select error_type from rota.attempt") == "rota.errors.AttemptTimeout"
     assert not [event for event in hand.events if isinstance(event, HandlerAbandoned)]
 
@@ -284,7 +274,7 @@ async def test_a_process_runs_job_after_job_until_one_of_them_must_end(
     async def start(count: int) -> tuple[Attempt, asyncio.Task[Any]]:
         held, _ = held_job("until", **arguments)
         attempt = asyncio.create_task(pool.attempt(held, arguments))
-        await asyncio.to_thread(eventually, lambda: len(pids(begun)) == count)
+        await aeventually(lambda: len(pids(begun)) == count)
         return held, attempt
 
     # Signals to all processes of a service leave it to the worker what becomes of a job.
@@ -311,17 +301,17 @@ async def test_a_process_runs_job_after_job_until_one_of_them_must_end(
     held, attempt = await start(2)
     held.stop(HandedBack("its lease was lost"), "it was lost", time.monotonic() + 60)
     assert await asyncio.wait_for(attempt, 30) is held.stop_outcome
-    assert pids(begun) == [pid, pid] and not living(pid)
+    assert pids(begun) == [pid, pid] and not lives(pid)
 
 
 async def test_a_worker_that_ends_kills_what_runs(pool: Processes, tmp_path: Path) -> None:
     arguments = {"place": str(tmp_path / "begun"), "go": str(tmp_path / "never")}
     held, _ = held_job("until", **arguments)
     attempt = asyncio.create_task(pool.attempt(held, arguments))
-    await asyncio.to_thread(eventually, lambda: pids(tmp_path / "begun"))
+    await aeventually(lambda: pids(tmp_path / "begun"))
     pool.close()
     assert isinstance(await attempt, Interrupted)
-    assert not living(pids(tmp_path / "begun")[0])
+    assert not lives(pids(tmp_path / "begun")[0])
 
 
 async def test_a_process_that_starts_while_the_worker_ends_is_killed(
@@ -340,16 +330,19 @@ async def test_a_handler_that_asks_learns_why_it_must_stop_and_the_next_one_does
 ) -> None:
     why = tmp_path / "why"
     arguments = {"place": str(why)}
-    for reason in ("one", "two"):
+
+    async def begin() -> tuple[Attempt, asyncio.Task[Any]]:
         held, _ = held_job("stops", **arguments)
         attempt = asyncio.create_task(pool.attempt(held, arguments))
-        await asyncio.to_thread(eventually, lambda held=held: held.began_at is not None)
+        await aeventually(lambda: held.began_at is not None)
+        return held, attempt
+
+    for reason in ("one", "two"):
+        held, attempt = await begin()
         held.stop(Cancel(reason), reason)
         held.tell_stop()
         assert await attempt is held.stop_outcome
-    held, _ = held_job("stops", **arguments)
-    attempt = asyncio.create_task(pool.attempt(held, arguments))
-    await asyncio.to_thread(eventually, lambda: held.began_at is not None)
+    _, attempt = await begin()
     attempt.cancel()  # it waits until the handler is over
     await asyncio.wait([attempt], timeout=30)
     pool.close()  # so that it ends at least now
@@ -375,20 +368,16 @@ async def test_a_process_is_used_again_and_replaced_when_it_has_run_enough_or_ha
     third = await run()
     os.kill(third, signal.SIGSTOP)  # it gets its job, and dies before it could begin
     stat = Path(f"/proc/{third}/stat")
-    await asyncio.to_thread(
-        eventually, lambda: stat.read_text().rpartition(")")[2].split()[0] == "T"
-    )
+    await aeventually(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T")
     attempt = asyncio.create_task(run())
-    await asyncio.to_thread(
-        eventually, lambda: [child.jobs for child in pool._living if child.pid == third] == [2]
-    )
+    await aeventually(lambda: [child.jobs for child in pool._living if child.pid == third] == [2])
     os.kill(third, signal.SIGKILL)
     fourth = await attempt
     assert len({first, second, third, fourth}) == 4
     monkeypatch.setattr(pools, "IDLE_S", 0.01)
     assert await run() == fourth, "used up"
     fifth = await run()
-    await asyncio.to_thread(eventually, lambda: not living(fifth), what="the idle one is ended")
+    await aeventually(lambda: not lives(fifth), what="the idle one is ended")
 
 
 async def test_what_a_handler_prints_and_logs_is_on_the_workers_stderr(
@@ -412,7 +401,7 @@ async def test_a_handler_over_its_memory_is_killed_with_all_that_it_started(
     used, limit = (int(word) for word in str(end.error).split() if word.isdecimal())
     assert limit == 150 <= used < 600
     both = pids(tmp_path / "pids")
-    assert len(both) == 2 and not any(living(pid) for pid in both)
+    assert len(both) == 2 and not any(lives(pid) for pid in both)
 
 
 @rule("M2")
@@ -507,7 +496,7 @@ async def test_what_a_process_sent_before_it_died_is_read_whatever_it_is_told_th
     process = start_child("fails")
     process.send(RunJob(held.job, pickle.dumps({"how": "os._exit"})))
     # All its threads must have ended: only then is its end of the channel closed.
-    await asyncio.to_thread(eventually, lambda: process.has_exited)
+    await aeventually(lambda: process.has_exited)
     for late in (Stop("at once"), EffectAnswered(0, EffectAnswer("ended"))):
         process.send(late)
     assert process.receive(10) == Begun()
@@ -528,7 +517,7 @@ def test_a_worker_that_is_killed_takes_its_processes_and_what_they_started_along
     put(connection, "holds the lock", place=str(tmp_path / "pids"))
     found = eventually(lambda: pids(tmp_path / "pids"))
     worker.kill()
-    eventually(lambda: not any(living(pid) for pid in found), 60, what="all are gone")
+    eventually(lambda: not any(lives(pid) for pid in found), 60, what="all are gone")
 
 
 @pytest.mark.nightly

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import psutil
 import pytest
 
 import rota
@@ -20,6 +19,7 @@ from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker.conftest import StartWorker
 from tests.worker.hand import Hand
+from tests.worker.process import lives
 from tests.worker.table import Connection, put, rows, value
 
 pytestmark = pytest.mark.system
@@ -66,11 +66,7 @@ def until_written(file: Path) -> list[int]:
 
 
 def are_gone(pids: list[int]) -> bool:
-    """Whether none of them runs; a killed one may wait for whom it was left to."""
-    return not any(
-        psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-        for pid in pids
-    )
+    return not any(map(lives, pids))
 
 
 def ended(connection: Connection, job: int) -> Ended:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 
@@ -15,7 +14,7 @@ from rota.observe.events import JobHandedBack, JobSucceeded
 from rota.store.db import Database
 from rota.worker.attempt import Attempt
 from tests.support.rules import rule
-from tests.support.wait import eventually
+from tests.support.wait import aeventually
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, put, put_many, rows, value
 
@@ -129,7 +128,7 @@ async def test_a_handler_that_is_told_to_wait_delays_its_key_or_without_a_limit_
         first = await hand.heard(JobHandedBack, job=put(connection, "mail", told=True))
         assert (first.why, first.waits_for) == ("429", "limit smtp")
         other, held = put(connection, "mail"), "select waits_for from rota.job where id = %s"
-        await asyncio.to_thread(eventually, lambda: value(connection, held, other) == "limit smtp")
+        await aeventually(lambda: value(connection, held, other) == "limit smtp")
         alone = await hand.heard(JobHandedBack, job=put(connection, "free", told=True))
         assert (alone.run_in_s, alone.waits_for) == (3_600.0, None)
         assert alone.level_now == logging.DEBUG, "a partner that answers 429 fills no log"

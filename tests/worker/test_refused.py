@@ -17,6 +17,7 @@ from rota.observe.events import JobSucceeded, OutcomeRefused, WorkerStopped
 from rota.worker.attempt import State
 from rota.worker.claimer import Claimer
 from tests.support.rules import rule
+from tests.support.wait import aeventually
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, over, put, put_many, rows, value
 from tests.worker.test_unwritten import (
@@ -27,7 +28,6 @@ from tests.worker.test_unwritten import (
     _refuse,
     _renewed,
     _turns,
-    _until,
     renewed_often,
 )
 
@@ -64,14 +64,14 @@ async def test_no_job_runs_twice_because_its_worker_lacked_a_right(
         assert "permission denied for table job" in lost.reason
         turns = _turns(hand.part(Claimer))
         put_many(connection, "work", JOBS)
-        await _until(lambda: len(turns) >= 3)
+        await aeventually(lambda: len(turns) >= 3)
         # One claim may have been under way when the first outcome was refused.
         assert len({claimed for _, claimed in turns}) == 1
-        await _until(lambda: "finisher, claimer" in str(value(connection, REFUSED)))
-        await _until(lambda: _renewed(connection))
+        await aeventually(lambda: "finisher, claimer" in str(value(connection, REFUSED)))
+        await aeventually(lambda: _renewed(connection))
         connection.execute(f"grant delete on rota.job to {role}".encode())
-        await _until(lambda: over(connection) == JOBS + 5)
-        await _until(lambda: value(connection, REFUSED) is None)
+        await aeventually(lambda: over(connection) == JOBS + 5)
+        await aeventually(lambda: value(connection, REFUSED) is None)
     ran = "select distinct status, attempts, claims from rota.job_history"
     assert rows(connection, ran) == [("succeeded", 1, 1)]
 
@@ -109,12 +109,14 @@ async def test_an_outcome_is_kept_while_a_right_is_missing_for_it_alone(
     put_many(connection, "work", JOBS)
     _refuse(connection, "job_history", f"new.id = {bad}", raises="raise insufficient_privilege")
     async with Hand(database, _jobs()) as hand:
-        refused = await hand.heard(OutcomeRefused, timeout_s=60)
+        refused = await hand.heard(OutcomeRefused)
         assert refused.for_s is None and "as long as the worker lives" in refused.text()
-        await _until(lambda: over(connection) == JOBS)
-        await _until(lambda: f"outcome of job {bad} is refused" in str(value(connection, REFUSED)))
+        await aeventually(lambda: over(connection) == JOBS)
+        await aeventually(
+            lambda: f"outcome of job {bad} is refused" in str(value(connection, REFUSED))
+        )
         [attempt] = hand.worker.attempts.values()
         assert attempt.state is State.UNWRITTEN
         _allow(connection)
-        await hand.heard(JobSucceeded, timeout_s=60, job=bad)
+        await hand.heard(JobSucceeded, job=bad)
     assert rows(connection, "select distinct attempts, claims from rota.job_history") == [(1, 1)]

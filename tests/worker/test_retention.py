@@ -24,7 +24,7 @@ from rota.store.link import StoreLink
 from rota.upkeep import retention, upkeep_set
 from rota.upkeep.retention import Retention
 from tests.support.rules import rule
-from tests.support.wait import eventually
+from tests.support.wait import aeventually, eventually
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, put, rows, value
 
@@ -82,22 +82,10 @@ def days(connection: Connection, table: str = "job_history") -> list[int]:
     )
 
 
-def doing_nothing() -> rota.Jobs:
-    """A worker needs a job type."""
-    jobs = rota.Jobs()
-    jobs.job("nothing")(_nothing)
-    return jobs
-
-
-def _nothing() -> None: ...
-
-
 @rule("M2", "M13")
 async def test_days_ahead_that_cannot_be_made_keep_no_worker_from_starting_reaping_or_finishing(
-    database: str, connection: Connection
+    database: str, connection: Connection, jobs: rota.Jobs
 ) -> None:
-    jobs = rota.Jobs()
-    jobs.job("t")(_nothing)
     last = day(connection, ops.partitions.PARTITION_DAYS)
     connection.execute(f"drop table rota.job_history_{last:%Y%m%d}".encode())
     with psycopg.connect(database) as other:
@@ -110,22 +98,20 @@ async def test_days_ahead_that_cannot_be_made_keep_no_worker_from_starting_reapi
             "another session is at it"
         )
         async with Hand(database, jobs) as hand:
-            await hand.heard(JobSucceeded, job=put(connection, "t"))
+            await hand.heard(JobSucceeded, job=put(connection, "quick"))
     with psycopg.connect(database) as other:
         other.execute("lock table rota.job_history in share update exclusive mode")
         async with Hand(database, jobs) as hand:
             lost = await hand.lost("retention")
             assert "canceling statement" in lost.reason
-            await hand.heard(JobSucceeded, job=put(connection, "t"))
+            await hand.heard(JobSucceeded, job=put(connection, "quick"))
             other.rollback()
-            await asyncio.to_thread(
-                eventually, lambda: days(connection)[-1] == ops.partitions.PARTITION_DAYS
-            )
+            await aeventually(lambda: days(connection)[-1] == ops.partitions.PARTITION_DAYS)
 
 
 @rule("M13")
 async def test_a_worker_forgets_what_is_old(
-    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+    database: str, connection: Connection, jobs: rota.Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retention, "STEP_S", 60)
     ahead(connection, KEPT_DAYS + 1, made=True)
@@ -141,14 +127,14 @@ async def test_a_worker_forgets_what_is_old(
         "values ('mail:1', 999, 1, 1, 'skip', rota.clock() - interval '91 days')",
     ):
         connection.execute(statement.encode())
-    async with Hand(database, doing_nothing()) as hand:
+    async with Hand(database, jobs) as hand:
         await hand.heard(DeadArchived)
-        await hand.heard(PartitionDropped, timeout_s=60)
+        await hand.heard(PartitionDropped)
         left = (
             "select from rota.idempotency union all select from rota.effect "
             "union all select from rota.worker where name = 'gone'"
         )
-        await asyncio.to_thread(eventually, lambda: rows(connection, left) == [])
+        await aeventually(lambda: rows(connection, left) == [])
     assert rows(connection, "select id, status, resolution->>'by' from rota.jobs") == [
         (job, "dead", "retention")
     ]
@@ -156,7 +142,7 @@ async def test_a_worker_forgets_what_is_old(
 
 @rule("M13", "M80")
 async def test_where_only_drains_run_old_days_go_too_and_before_the_jobs(
-    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+    database: str, connection: Connection, jobs: rota.Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upkeep_set, "EACH_S", 60)
     monkeypatch.setattr(retention, "STEP_S", 60)
@@ -165,7 +151,7 @@ async def test_where_only_drains_run_old_days_go_too_and_before_the_jobs(
         "values ('gone', 'h', 1, '1', '1', '{}', '{}')"
     )
     ahead(connection, KEPT_DAYS + 1)
-    hand = Hand(database, doing_nothing(), drain=True)
+    hand = Hand(database, jobs, drain=True)
     await hand.run()
     assert [
         type(event) for event in hand.events if isinstance(event, PartitionDropped | WorkerStarted)

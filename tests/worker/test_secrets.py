@@ -32,9 +32,9 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> str:
 
 @rule("M45")
 def test_a_secret_is_sealed_in_the_row_and_open_in_the_handler(
-    database: str, connection: Connection
+    app: rota.App, connection: Connection
 ) -> None:
-    app, seen = rota.App(database), []
+    seen: list[Any] = []
 
     @app.job
     async def charge(user: int, token: rota.Secret[str], name: rota.Personal[str] = "") -> None:
@@ -53,15 +53,12 @@ def test_a_secret_is_sealed_in_the_row_and_open_in_the_handler(
         (1, TOKEN, "Ada", "Secret(***) Secret(***)"),
         (2, TOKEN, "", "Secret(***) Secret(***)"),
     ]
-    app.close()
 
 
 @rule("M45")
 def test_a_secret_in_clear_is_refused_whatever_inserts_it(
-    database: str, connection: Connection
+    app: rota.App, connection: Connection
 ) -> None:
-    app = rota.App(database)
-
     @app.job(aliases=("pay",))
     def charge(token: rota.Secret[str] | None = None) -> None: ...
 
@@ -92,18 +89,17 @@ def test_a_secret_in_clear_is_refused_whatever_inserts_it(
         connection.execute("update rota.job set payload = %s", (clear,))
     assert value(connection, "select count(*) from rota.job") == 3
     assert app.drain().succeeded == 3
-    app.close()
 
 
 @rule("M45")
 def test_what_was_stored_in_clear_before_its_argument_was_secret_still_runs(
-    database: str, connection: Connection
+    app: rota.App, connection: Connection
 ) -> None:
     connection.execute(
         "insert into rota.job (job_type, payload) values ('charge', %s)",
         (json.dumps({"token": TOKEN}),),
     )
-    app, seen = rota.App(database), []
+    seen: list[Any] = []
 
     @app.job
     def charge(token: rota.Secret[str]) -> None:
@@ -113,18 +109,15 @@ def test_what_was_stored_in_clear_before_its_argument_was_secret_still_runs(
     connection.execute("update rota.job set priority = 1")
     assert app.drain().succeeded == 1
     assert seen == [TOKEN]
-    app.close()
 
 
 @rule("M45")
 def test_a_worker_without_keys_leaves_types_with_secrets_and_runs_the_rest(
-    database: str,
+    app: rota.App,
     connection: Connection,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    app = rota.App(database)
-
     @app.job
     def charge(token: rota.Secret[str]) -> None: ...
 
@@ -138,16 +131,13 @@ def test_a_worker_without_keys_leaves_types_with_secrets_and_runs_the_rest(
     assert "jobs of charge wait" in caplog.text and f"{VARIABLE} is not set" in caplog.text
     [[status, attempts, claims]] = rows(connection, "select status, attempts, claims from rota.job")
     assert (status, attempts, claims) == ("queued", 0, 0)
-    app.close()
 
 
 @rule("M45")
 def test_a_job_waits_for_a_worker_that_has_the_key_of_its_secret(
-    database: str, connection: Connection, keys: str, monkeypatch: pytest.MonkeyPatch,
+    app: rota.App, connection: Connection, keys: str, monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
-    app = rota.App(database)
-
     @app.job
     def charge(token: rota.Secret[str]) -> None: ...
 
@@ -167,7 +157,6 @@ def test_a_job_waits_for_a_worker_that_has_the_key_of_its_secret(
     monkeypatch.setenv(VARIABLE, f"{make_key('k2')},{keys}")
     connection.execute("update rota.job set run_at = now()")
     assert app.drain().succeeded == 2
-    app.close()
 
 
 def _rename(payload: dict[str, Any]) -> dict[str, Any]:
@@ -178,10 +167,8 @@ def _rename(payload: dict[str, Any]) -> dict[str, Any]:
 
 @rule("M45")
 def test_the_values_of_an_upgraded_payload_are_masked_and_wait_for_their_key(
-    database: str, connection: Connection, keys: str, monkeypatch: pytest.MonkeyPatch
+    app: rota.App, connection: Connection, keys: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app = rota.App(database)
-
     @app.job(max_attempts=1, version=2, upgrade={1: _rename})
     def charge(token: rota.Secret[str], name: rota.Personal[str]) -> None:
         raise ValueError(f"no {token.reveal()} of {name}")
@@ -209,7 +196,6 @@ def test_the_values_of_an_upgraded_payload_are_masked_and_wait_for_their_key(
     assert app.drain().dead == 5
     stored = "select distinct message from rota.attempt where message <> '' order by 1"
     assert rows(connection, stored) == [("no *** of ***",), ("no upgrade of ***",)]
-    app.close()
 
 
 @dataclasses.dataclass
@@ -241,9 +227,9 @@ def _raise(**given: Any) -> None:
 
 @rule("M45")
 def test_the_values_of_an_attempt_are_masked_in_its_error_its_stack_and_its_logs(
-    database: str, connection: Connection
+    app: rota.App, connection: Connection
 ) -> None:
-    app, log = rota.App(database), logging.getLogger("shop")
+    log = logging.getLogger("shop")
 
     def fail(token: str, name: str) -> None:
         log.warning("token %s of %s, %s", token, name, {"token": token})
@@ -275,15 +261,12 @@ def test_the_values_of_an_attempt_are_masked_in_its_error_its_stack_and_its_logs
     for text in (*stored[0], *stored[1], *handler.lines):
         for planted in (TOKEN, repr(TOKEN)[1:-1], json.dumps(TOKEN)[1:-1], "Ada", "Lovelace"):
             assert planted not in text
-    app.close()
 
 
 @rule("M45")
 def test_the_secrets_of_a_job_are_masked_in_what_is_kept_of_it_and_no_step_has_them(
-    database: str, connection: Connection
+    app: rota.App, connection: Connection
 ) -> None:
-    app = rota.App(database)
-
     @app.job(takes_context=True)
     def charge(
         ctx: rota.Context, way: str, token: rota.Secret[str], card: rota.Secret[int]
@@ -314,15 +297,12 @@ def test_the_secrets_of_a_job_are_masked_in_what_is_kept_of_it_and_no_step_has_t
     assert "a secret of the job is in it" in str(
         value(connection, "select message from rota.attempt")
     )
-    app.close()
 
 
 @rule("M45")
 def test_what_shows_a_payload_masks_it_and_a_look_behind_the_mask_is_recorded(
-    database: str, connection: Connection, keys: str, monkeypatch: pytest.MonkeyPatch
+    app: rota.App, connection: Connection, keys: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app = rota.App(database)
-
     @app.job
     def charge(user: int, token: rota.Secret[str], name: rota.Personal[str]) -> None: ...
 
@@ -346,14 +326,12 @@ def test_what_shows_a_payload_masks_it_and_a_look_behind_the_mask_is_recorded(
     monkeypatch.setenv(VARIABLE, keys)
     app.schedules.put("other", "0 3 * * *", new, why="a test")
     assert "Ada" not in str(rows(connection, "select detail from rota.action"))
-    app.close()
 
 
 @rule("M45")
 def test_what_was_ever_hidden_stays_masked_whatever_is_declared_later(
-    database: str, connection: Connection
+    app: rota.App, connection: Connection
 ) -> None:
-    app = rota.App(database)
     declare = "select rota.declare('pay', secret_fields => %s, personal_fields => %s)"
     connection.execute(declare, (["token"], ["name"]))
     clear = json.dumps({"token": rota.Secret(TOKEN).seal(), "name": "Ada", "mail": "a@b", "n": 1})
@@ -374,29 +352,24 @@ def test_what_was_ever_hidden_stays_masked_whatever_is_declared_later(
     connection.execute(declare, (["token", "mail"], None))
     fields = "select secret_fields, personal_fields from rota.job_type where name = 'pay'"
     assert rows(connection, fields) == [(["token", "mail"], ["name"])]
-    app.close()
 
 
 @rule("M45")
 def test_the_mask_of_a_screen_is_no_payload_to_retry_with(
-    database: str, connection: Connection
+    app: rota.App, connection: Connection
 ) -> None:
-    app = rota.App(database)
     connection.execute("select rota.declare('elsewhere', personal_fields => '{name}')")
     app.enqueue("elsewhere", {"name": "Ada", "n": "***"})
     app.cancel(1)
     shown = app.get(1).to_dict()["payload"]
     with pytest.raises(rota.PayloadError, match="argument 'name'"):
         app.retry(1, payload=shown, why="a test")
-    app.close()
 
 
 @rule("M45")
 def test_a_rotation_seals_all_under_the_first_key_and_goes_on_where_it_stopped(
-    database: str, connection: Connection, keys: str, monkeypatch: pytest.MonkeyPatch
+    app: rota.App, connection: Connection, keys: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app = rota.App(database)
-
     @app.job
     def charge(amount: object, token: rota.Secret[str]) -> None: ...
 
@@ -440,14 +413,12 @@ def test_a_rotation_seals_all_under_the_first_key_and_goes_on_where_it_stopped(
     connection.execute("update rota.job set run_at = now()")
     assert app.drain().succeeded == 1
     assert app._run(rotate()).written == 0
-    app.close()
 
 
 @rule("M45")
 def test_a_rotation_finds_what_is_sealed_at_any_depth(
-    database: str, connection: Connection, keys: str, monkeypatch: pytest.MonkeyPatch
+    app: rota.App, connection: Connection, keys: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app = rota.App(database)
     deep = json.dumps({"a": [{"b": {"c": rota.Secret(TOKEN).seal()}}], "text": '"sealed": 1'})
     for table in ("job (job_type, payload)", "schedule (name, job_type, payload)"):
         name = "'s', " if "name" in table else ""
@@ -459,15 +430,13 @@ def test_a_rotation_finds_what_is_sealed_at_any_depth(
     assert (rotated.written, rotated.left, rotated.unused) == (2, {}, ["k1"])
     sealed = app.get(1).payload["a"][0]["b"]["c"]
     assert sealed["key"] == "k2" and rota.Secret.open(sealed).reveal() == TOKEN
-    app.close()
 
 
 @rule("M45")
 def test_a_rotation_names_what_it_cannot_open_and_seals_the_rest(
-    database: str, connection: Connection, keys: str, monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    app: rota.App, database: str, connection: Connection, keys: str,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
 ) -> None:  # fmt: skip
-    app = rota.App(database)
     insert = "insert into rota.job (job_type, payload) select 't', %s from generate_series(1, %s)"
     sealed = rota.Secret(TOKEN).seal()
     bad = {"bad": {**sealed, "sealed": "A" * 60}, "odd": {**sealed, "sealed": "A" * 39}}
@@ -484,15 +453,12 @@ def test_a_rotation_names_what_it_cannot_open_and_seals_the_rest(
     monkeypatch.setenv(VARIABLE, new)
     told = CommandLine(tmp_path, ROTA_DATABASE_URL=database)("secrets", "rotate")
     assert told.status == 1 and "key k1 is still in use: 11 rows, and missing here" in told.out
-    app.close()
 
 
 @rule("M45")
 def test_a_rotation_leaves_a_row_alone_that_changes_meanwhile(
-    database: str, connection: Connection, keys: str, monkeypatch: pytest.MonkeyPatch
+    app: rota.App, connection: Connection, keys: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app = rota.App(database)
-
     @app.job
     def charge(user: int, token: rota.Secret[str]) -> None: ...
 
@@ -512,7 +478,6 @@ def test_a_rotation_leaves_a_row_alone_that_changes_meanwhile(
     rotated = app._run(rotate())
     assert (rotated.written, rotated.left, rotated.unused) == (1, {}, ["k1"])
     assert app.get(1).payload["user"] == 2
-    app.close()
 
 
 SEALED = {

@@ -19,7 +19,7 @@ from rota.worker.claimer import Claimer
 from tests.support.proxy import Proxy
 from tests.support.rules import rule
 from tests.support.server import PostgresServer, unused_port
-from tests.support.wait import eventually
+from tests.support.wait import aeventually, eventually
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, put, rows, value
 
@@ -83,7 +83,7 @@ async def test_a_listening_connection_that_died_silently_is_replaced(
             connection.execute("select pg_notify(%s, 'default')", [channel])
             return was_woken.is_set()
 
-        await asyncio.to_thread(eventually, is_notified)
+        await aeventually(is_notified)
 
 
 @rule("M2", "M31")
@@ -129,9 +129,7 @@ async def test_a_lease_outlives_the_silent_death_of_the_connection_that_renews_i
         await asyncio.to_thread(_seen, proxy, "lease", opened + 1)
         lease = value(connection, "select locked_until from rota.job")
         is_renewed = "select claims from rota.job where locked_until > %s"
-        assert await asyncio.to_thread(eventually, lambda: rows(connection, is_renewed, lease)) == [
-            (1,)
-        ]
+        assert await aeventually(lambda: rows(connection, is_renewed, lease)) == [(1,)]
         renewed.set()
         await hand.heard(JobSucceeded, job=job)
     assert rows(connection, "select status, attempts from rota.job_history") == [("succeeded", 1)]
@@ -176,8 +174,8 @@ async def test_the_way_out_ends_however_silent_the_database_is(
     hand = Hand(through, jobs, grace_s=0.0, slots=2)
     await hand.__aenter__()
     running = put(connection, "for ever")
-    await asyncio.to_thread(
-        eventually, lambda: rows(connection, "select true from rota.job where status = 'running'")
+    await aeventually(
+        lambda: rows(connection, "select true from rota.job where status = 'running'")
     )
     waiting = """
     select application_name from pg_stat_activity
@@ -185,8 +183,7 @@ async def test_the_way_out_ends_however_silent_the_database_is(
       and application_name in ('rota claim', 'rota lease')"""
     with psycopg.connect(database) as holder:
         await asyncio.to_thread(holder.execute, "lock table rota.job")
-        await asyncio.to_thread(
-            eventually,
+        await aeventually(
             lambda: len(rows(connection, waiting)) == 2,
             what="the claim and the renewal are under way",
         )

@@ -46,6 +46,12 @@ def popped(group: SlotGroup) -> list[int]:
     return [next_id(group) for _ in range(group.waiting)]
 
 
+def finish(group: SlotGroup, jobs_a_second: int, seconds: range) -> None:
+    for second in seconds:
+        group.ended += jobs_a_second
+        group.measure(float(second))
+
+
 def next_id(group: SlotGroup) -> int:
     """The job that starts next; 0 when none may."""
     return sum(attempt.job.id for attempt in group.pop(1))
@@ -111,15 +117,10 @@ def test_a_group_wants_a_job_for_each_free_slot_and_never_more_than_it_may_claim
 def test_a_group_claims_ahead_what_it_finishes_in_a_tenth_of_a_second_and_nothing_when_idle() -> (
     None
 ):
-    group, now = SlotGroup(("default",), 10, 0.0), 0.0
-    for _ in range(20):
-        group.ended += 2000
-        now += 1.0
-        group.measure(now)
+    group = SlotGroup(("default",), 10, 0.0)
+    finish(group, 2_000, range(1, 21))
     assert group.target == pytest.approx(10 + 200, abs=1)
-    for _ in range(20):
-        now += 1.0
-        group.measure(now)
+    finish(group, 0, range(21, 41))
     assert group.target == pytest.approx(10, abs=1)
 
 
@@ -249,22 +250,16 @@ def test_a_group_claims_as_many_jobs_as_its_slots_can_run_up_to_what_it_may_clai
 def test_a_group_claims_no_more_ahead_than_sixteen_megabytes_of_payloads() -> None:
     group = SlotGroup(("default",), 10, 0.0)
     group.note_claimed(jobs=100, slots=100, payload_bytes=100 * 64_000)
-    for second in range(1, 20):
-        group.ended += 50_000
-        group.measure(float(second))
+    finish(group, 50_000, range(1, 20))
     assert group.target == pytest.approx(10 + PREFETCH_BYTES // 64_000, abs=1)
     group.note_claimed(jobs=100, slots=100, payload_bytes=100 * 10)
-    for second in range(20, 40):
-        group.ended += 50_000
-        group.measure(float(second))
+    finish(group, 50_000, range(20, 40))
     assert group.target == pytest.approx(10 + 5_000, abs=1)
 
 
 def test_a_group_claims_again_as_soon_as_a_claim_is_missing() -> None:
     group = SlotGroup(("default",), 10, 0.0)
-    for second in range(1, 20):
-        group.ended += 50_000
-        group.measure(float(second))
+    finish(group, 50_000, range(1, 20))
     group.running, group.waiting = 10, group.target - 10 - CLAIM_MAX + 1
     assert group.wanted_ordinary == 0
     group.waiting -= 1

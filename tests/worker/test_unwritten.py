@@ -4,7 +4,7 @@ waited out."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import psycopg
 import pytest
@@ -29,7 +29,7 @@ from rota.worker.lease_keeper import LeaseKeeper
 from tests.store.work import FAIL, SUCCEED, insert
 from tests.store.work import Hand as StoreHand
 from tests.support.rules import rule
-from tests.support.wait import eventually
+from tests.support.wait import aeventually
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, connected, over, put, put_many, rows, status, value
 
@@ -131,18 +131,18 @@ async def test_a_row_that_is_refused_does_not_stop_its_batch_and_is_tried_again(
     bad = put(connection, "work")
     _refuse(connection, "job_history", f"new.id = {bad}")
     async with Hand(database, _jobs(go), slots=JOBS + 1, urgent_slots=0) as hand:
-        await _until(lambda: _running(connection) == JOBS + 1)
+        await aeventually(lambda: _running(connection) == JOBS + 1)
         go.set()
-        refused = await hand.heard(OutcomeRefused, timeout_s=60)
+        refused = await hand.heard(OutcomeRefused)
         assert refused.job == bad and "not this one" in refused.reason
-        await _until(lambda: _running(connection) == 1)
+        await aeventually(lambda: _running(connection) == 1)
         # Its lease is kept while it is tried again: it is not run a second time because a trigger
         # was in the way.
         lease = "select locked_until from rota.job"
         before = value(connection, lease)
-        await _until(lambda: value(connection, lease) != before)
+        await aeventually(lambda: value(connection, lease) != before)
         _allow(connection)
-        await _until(lambda: _running(connection) == 0)
+        await aeventually(lambda: _running(connection) == 0)
     assert len([event for event in hand.events if isinstance(event, OutcomeRefused)]) == 1
     assert rows(connection, "select distinct attempts from rota.jobs") == [(1,)]
 
@@ -163,16 +163,14 @@ async def test_a_worker_on_its_way_out_waits_for_what_is_being_written(
     async with Hand(database, jobs, grace_s=60.0) as hand:
         await asyncio.wait_for(started.wait(), 30)
         hand.worker.stop()
-        await asyncio.to_thread(eventually, lambda: not connected(connection, "claim"))
+        await aeventually(lambda: not connected(connection, "claim"))
         other.execute("select from rota.job where id = %s for update", [job])
         go.set()
         waits = (
             "select count(*) = 1 from pg_stat_activity where pid = any (%s) "
             "and wait_event_type = 'Lock'"
         )
-        await asyncio.to_thread(
-            eventually, lambda: value(connection, waits, connected(connection, "finish"))
-        )
+        await aeventually(lambda: value(connection, waits, connected(connection, "finish")))
         for _ in range(100):  # turns of the loop: a worker that waits for nothing is gone by then
             await asyncio.sleep(0)
         other.rollback()
@@ -195,7 +193,7 @@ async def test_the_last_report_of_progress_waits_with_the_outcome(
     go = asyncio.Event()
     job = put(connection, "work")
     async with Hand(database, _jobs(go)) as hand:
-        await _until(lambda: job in hand.worker.attempts)
+        await aeventually(lambda: job in hand.worker.attempts)
         attempt = hand.worker.attempts[job]
         if is_locked:
             other.execute("select from rota.job where id = %s for update", [job])
@@ -204,7 +202,7 @@ async def test_the_last_report_of_progress_waits_with_the_outcome(
             "select count(*) from pg_stat_activity "
             "where datname = current_database() and wait_event_type = 'Lock'"
         )
-        await _until(lambda: attempt.state is State.UNWRITTEN or value(connection, waits))
+        await aeventually(lambda: attempt.state is State.UNWRITTEN or value(connection, waits))
         other.rollback()
     assert value(connection, "select progress -> 'done' from rota.job_history") == 1
 
@@ -219,12 +217,14 @@ async def test_a_row_that_is_refused_for_ever_is_left_to_the_reaper(
     monkeypatch.setattr(Reaper, "asked_every_s", 3600.0)
     async with Hand(database, _jobs(lease_s=1)) as hand:
         reaper = hand.part(Reaper)
-        await _until(lambda: reaper.reading.everything_at > 0)
+        await aeventually(lambda: reaper.reading.everything_at > 0)
         bad = put(connection, "work")
         _refuse(connection, "job_history", f"new.id = {bad}")
         for start in (1, 2, 3):
-            await hand.heard(OutcomeRefused, start, timeout_s=60)
-            await _until(lambda: rows(connection, "select id from rota.job_reap('-infinity', 10)"))
+            await hand.heard(OutcomeRefused, start)
+            await aeventually(
+                lambda: rows(connection, "select id from rota.job_reap('-infinity', 10)")
+            )
     assert status(connection, bad) == "dead"
     refused = [event.claim for event in hand.events if isinstance(event, OutcomeRefused)]
     assert len(refused) == len(set(refused)) == 3, "once for each start; the first loss is free"
@@ -245,7 +245,7 @@ async def test_a_locked_row_does_not_stop_its_batch(
     put_many(connection, "work", JOBS)
     put_many(connection, "fail", JOBS)
     async with Hand(database, _jobs(go), slots=2 * JOBS, urgent_slots=0, notify=notify) as hand:
-        await _until(lambda: _running(connection) == 2 * JOBS)
+        await aeventually(lambda: _running(connection) == 2 * JOBS)
         locked = [
             job
             for (job,) in rows(
@@ -253,10 +253,10 @@ async def test_a_locked_row_does_not_stop_its_batch(
             )
         ]
         go.set()
-        await _until(lambda: _running(connection) == len(locked) == 2)
+        await aeventually(lambda: _running(connection) == len(locked) == 2)
         # From here on these two are known, and nothing waits for them: with each wait the ends of
         # others would wait as well.
-        await _until(
+        await aeventually(
             lambda: all(one.state is State.UNWRITTEN for one in list(hand.worker.attempts.values()))
         )
         waits = (
@@ -267,7 +267,7 @@ async def test_a_locked_row_does_not_stop_its_batch(
             await asyncio.sleep(0)
             assert await asyncio.to_thread(value, connection, waits) == 0
         other.rollback()
-        await _until(lambda: _running(connection) == 0)
+        await aeventually(lambda: _running(connection) == 0)
     ended = "select status, attempts, count(*) from rota.jobs group by 1, 2"
     assert {*rows(connection, ended)} == {("failed", 1, JOBS), ("succeeded", 1, JOBS)}
     assert (
@@ -296,14 +296,14 @@ async def test_a_handler_that_leaks_its_transaction_keeps_only_itself_waiting(
     job = put(connection, "leak")
     put_many(connection, "work", JOBS)
     async with Hand(database, jobs) as hand:
-        await _until(lambda: leaked)  # no event says so
-        await _until(lambda: over(connection) == 2 * JOBS)
+        await aeventually(lambda: leaked)  # no event says so
+        await aeventually(lambda: over(connection) == 2 * JOBS)
         put_many(connection, "work", 20 * JOBS)
-        await _until(lambda: over(connection) == 22 * JOBS)
+        await aeventually(lambda: over(connection) == 22 * JOBS)
         assert status(connection, job) == "running"
         leaked[0].commit()
         leaked[0].close()
-        await hand.heard(JobSucceeded, timeout_s=60, job=job)
+        await hand.heard(JobSucceeded, job=job)
     assert rows(connection, "select distinct attempts from rota.job_history") == [(1,)]
 
 
@@ -315,15 +315,15 @@ async def test_a_worker_that_cannot_write_stops_claiming_before_it_has_run_every
     put_many(connection, "work", 40 * JOBS)
     _refuse(connection, "job_history", "true", raises="raise check_violation using message = 'no'")
     async with Hand(database, _jobs(), slots=20, poll_s=0.05) as hand:
-        await hand.heard(OutcomeRefused, timeout_s=60)
+        await hand.heard(OutcomeRefused)
         claimer = hand.part(Claimer)
         turns = _turns(claimer)
-        await _until(lambda: len([None for unwritten, _ in turns if unwritten >= 10]) >= 10)
+        await aeventually(lambda: len([None for unwritten, _ in turns if unwritten >= 10]) >= 10)
         # There were free slots each time.
         claimed = {claimed for unwritten, claimed in turns if unwritten >= 10}
         assert len(claimed) == 1 and claimed.pop() < 20 * JOBS
         _allow(connection)
-        await _until(lambda: over(connection) == 40 * JOBS)
+        await aeventually(lambda: over(connection) == 40 * JOBS)
 
 
 @rule("M2")
@@ -336,7 +336,7 @@ async def test_the_worker_outlives_any_failure_of_one_of_its_statements(
     go = asyncio.Event()
     held = put(connection, "work")
     async with Hand(database, _jobs(go), slots=5) as hand:
-        await _until(lambda: status(connection, held) == "running")
+        await aeventually(lambda: status(connection, held) == "running")
 
         async def is_refused(kind: type[Event], table: str, what: str, text: str) -> None:
             begun = len(hand.events)
@@ -366,7 +366,7 @@ async def test_the_worker_outlives_any_failure_of_one_of_its_statements(
         await is_refused(UpkeepRefused, "job", claims, "claim")
         go.set()
         for job in (held, late):
-            await hand.heard(JobSucceeded, timeout_s=60, job=job)
+            await hand.heard(JobSucceeded, job=job)
 
 
 @rule("M2", "M80")
@@ -407,10 +407,6 @@ async def test_a_refused_pass_gives_no_worker_time_as_if_the_database_had_been_a
         assert value(connection, "select status from rota.job") == "queued"
     finally:
         await link.close()
-
-
-async def _until(holds: Callable[[], object]) -> None:
-    await asyncio.to_thread(eventually, holds, 60)
 
 
 def _turns(claimer: Claimer) -> list[tuple[int, int]]:

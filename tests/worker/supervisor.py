@@ -131,12 +131,6 @@ def gone(process: psutil.Process) -> bool:
         return True
 
 
-def refusal(port: int, path: str) -> str:
-    """The reason why a health port says no; empty while it does not."""
-    status, text = probe(port, path)
-    return text if status == 503 else ""
-
-
 def probe(port: int, path: str) -> tuple[int, str]:
     """What a health port answers; status 0 if no server listens."""
     try:

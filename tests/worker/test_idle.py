@@ -16,8 +16,7 @@ from rota.observe.events import JobClaimed, JobFailed, JobReaped, JobSucceeded
 from rota.upkeep.reaper import Reaper
 from rota.worker.claimer import Claimer
 from tests.support.rules import rule
-from tests.support.wait import eventually
-from tests.worker.conftest import StartWorker
+from tests.support.wait import aeventually, eventually
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, over, put, rows
 
@@ -87,7 +86,22 @@ async def until_idle(connection: Connection, *hands: Hand) -> None:
             hand.part(Claimer)._is_idle and hand.part(Claimer)._is_awaited for hand in hands
         )
 
-    await asyncio.to_thread(eventually, are_awaited)
+    await aeventually(are_awaited)
+
+
+def hear_look(database: str) -> str:
+    """The worker that looks next."""
+    with psycopg.connect(database, autocommit=True) as listener:
+        listener.execute("listen rota")
+        [look] = listener.notifies(timeout=60, stop_after=1)
+        return look.payload
+
+
+async def who_looks(database: str, hands: list[Hand]) -> tuple[Hand, Hand]:
+    """Of two workers the one that looks next for both, and the other."""
+    looking = await asyncio.to_thread(hear_look, database)
+    first, second = hands
+    return (first, second) if first.part(Claimer)._peer == looking else (second, first)
 
 
 async def start_fleet(
@@ -141,9 +155,8 @@ async def test_a_look_after_which_others_rest_asks_when_the_next_job_is_due(
         hands = await start_fleet(stack, database, jobs, 2, **RARE)
         await until_idle(connection, *hands)
         put(connection, "later")
-        await asyncio.to_thread(
-            eventually,
-            lambda: rows(connection, "select from rota.job where status = 'queued' and claims > 0"),
+        await aeventually(
+            lambda: rows(connection, "select from rota.job where status = 'queued' and claims > 0")
         )
         [holder] = [hand for hand in hands if hand.part(Claimer).claimed]
         [other] = [hand for hand in hands if hand is not holder]
@@ -169,12 +182,11 @@ async def test_jobs_that_nobody_may_run_are_not_claimed_for_one_by_one_as_they_b
         [job_type],
     )
     async with Hand(database, jobs):
-        await asyncio.to_thread(
-            eventually,
+        await aeventually(
             lambda: rows(
                 connection,
                 "select max(run_at) from rota.job having max(run_at) < clock_timestamp()",
-            ),
+            )
         )
         claims = count_claims(asked)
     assert 1 <= claims <= 50
@@ -206,7 +218,7 @@ async def test_a_worker_without_room_passes_a_wake_up_on(
         hands = await start_fleet(stack, database, jobs, 2, slots=1, **RARE)
         await until_idle(connection, *hands)
         put(connection, "hold")
-        await asyncio.to_thread(eventually, lambda: any(hand.worker.attempts for hand in hands))
+        await aeventually(lambda: any(hand.worker.attempts for hand in hands))
         [busy] = [hand for hand in hands if hand.worker.attempts]
         [free] = [hand for hand in hands if hand is not busy]
         for _ in range(10):  # each time either may be the one that is told
@@ -232,13 +244,12 @@ async def test_who_is_told_of_more_than_it_can_take_wakes_as_many_others(
             )
         for _ in range(told):
             hands[0].part(Claimer).take_wake_up("default")
-        await asyncio.to_thread(
-            eventually,
+        await aeventually(
             lambda: rows(
                 connection,
                 "select from rota.job having count(*) filter (where status = 'running') >= %s",
                 told,
-            ),
+            )
         )
         for hand in hands:
             hand.worker.stop_now()
@@ -253,9 +264,7 @@ async def test_who_has_no_room_when_its_retry_is_due_wakes_another(
         hands = await start_fleet(stack, database, jobs, 2, slots=1, **RARE)
         await until_idle(connection, *hands)
         retried = put(connection, "twice")
-        await asyncio.to_thread(
-            eventually, lambda: any(hand.part(Claimer).claimed for hand in hands)
-        )
+        await aeventually(lambda: any(hand.part(Claimer).claimed for hand in hands))
         [first] = [hand for hand in hands if hand.part(Claimer).claimed]
         await first.heard(JobFailed)
         with connection.transaction():  # the other is not told
@@ -312,9 +321,7 @@ async def test_while_the_reaper_of_the_worker_that_looks_for_all_hangs_another_r
     async with AsyncExitStack() as stack:
         hands = await start_fleet(stack, database, jobs, 2)
         await until_idle(connection, *hands)
-        looking = await asyncio.to_thread(_hear_poll, database)
-        [ill] = [hand for hand in hands if hand.part(Claimer)._peer == looking]
-        [well] = [hand for hand in hands if hand is not ill]
+        ill, well = await who_looks(database, hands)
         monkeypatch.setattr(ill.part(Reaper), "tick", asyncio.Event().wait)
         connection.execute(
             "insert into rota.job (job_type, status, locked_by, locked_until, claims) "
@@ -337,50 +344,25 @@ async def test_a_worker_that_was_busy_when_it_was_to_ask_again_asks_when_it_is_i
             return bool(rows(connection, "select from rota.queue where notify_until > now()"))
 
         hand.look()
-        await asyncio.to_thread(eventually, is_awaited, SOON_S)  # the listener asks every 20 s
+        await aeventually(is_awaited, SOON_S)  # the listener asks every 20 s
 
 
-@pytest.mark.nightly
 @rule("M33", "M81")
-@pytest.mark.parametrize("ends", ["dies", "freezes"])
-def test_when_the_worker_that_looks_for_all_is_gone_another_looks_within_a_second_or_two(
-    database: str, connection: Connection, start_worker: StartWorker, ends: str
+async def test_when_the_worker_that_looks_for_all_hangs_another_looks(
+    database: str, connection: Connection, jobs: rota.Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    workers = [start_worker(database, concurrency=2) for _ in range(2)]
-    with psycopg.connect(database, autocommit=True) as listener:
-        listener.execute("listen rota")
-
-        def hear() -> str:
-            """The name of the worker that looks next."""
-            return next(listener.notifies(timeout=60)).payload.partition(" ")[2]
-
-        looking = hear()
-        while (following := hear()) != looking:  # until both know of each other
-            looking = following
-        [gone] = [one for one in workers if one.name(connection) == looking]
-        [left] = [one for one in workers if one is not gone]
-        if ends == "dies":
-            gone.kill()
-        else:
-            gone.freeze()
-        ended_at = monotonic()
-        while hear() == looking:  # what it sent before
-            pass
-        assert monotonic() - ended_at < 2 + SOON_S
-        # Half of these name the one that is gone.
-        for n in range(1, 11):
+    async with AsyncExitStack() as stack:
+        hands = await start_fleet(stack, database, jobs, 2)
+        await until_idle(connection, *hands)
+        ill, well = await who_looks(database, hands)
+        hangs = asyncio.Event()
+        monkeypatch.setattr(ill.part(Claimer), "tick", hangs.wait)
+        while await asyncio.to_thread(hear_look, database) != well.part(Claimer)._peer:
+            pass  # what the other has sent before
+        for n in range(1, 11):  # half of these are told to the one that hangs
             put(connection, "quick")
-            until_over(connection, n)
-    assert rows(connection, "select distinct locked_by from rota.job_history") == [
-        (left.name(connection),)
-    ]
-
-
-def _hear_poll(database: str) -> str:
-    """The worker that looks next."""
-    with psycopg.connect(database, autocommit=True) as listener:
-        listener.execute("listen rota")
-        return next(listener.notifies(timeout=60)).payload
+            await well.heard(JobSucceeded, n)
+        hangs.set()
 
 
 async def _nothing() -> None: ...
@@ -399,6 +381,6 @@ async def test_a_worker_that_goes_down_is_woken_no_more_while_its_handlers_have_
         def waits_no_more() -> bool:
             return rows(connection, "select waiting from rota.queue") == [([],)]
 
-        await asyncio.to_thread(eventually, waits_no_more)
+        await aeventually(waits_no_more)
         assert rows(connection, "select status from rota.job") == [("running",)]
         hand.worker.stop_now()

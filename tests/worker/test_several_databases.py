@@ -24,7 +24,7 @@ from tests.support.rules import rule
 from tests.support.server import PostgresServer
 from tests.support.wait import eventually
 from tests.worker.conftest import StartSupervisor
-from tests.worker.supervisor import SupervisorProcess, probe, refusal, rota
+from tests.worker.supervisor import SupervisorProcess, rota
 from tests.worker.table import Connection, connected, put, put_many, rows, status, value
 
 pytestmark = [
@@ -32,16 +32,8 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="--database is for Linux"),
 ]
 
-SOON = {"BACK_OFF_S": (0.05, 0.2), "REST_S": 0.5}
 AWAY = "postgresql://nobody@127.0.0.1:1/nowhere"
 """ROTA_DATABASE_URL, which no process may use."""
-
-
-def _start(
-    start: StartSupervisor, *urls: str, processes: int = 1, options: tuple[str, ...] = ()
-) -> SupervisorProcess:
-    databases = [f"--database={url}" for url in urls]
-    return start(AWAY, processes, "--concurrency=1", *databases, *options, times=SOON)
 
 
 def _name(url: str) -> str:
@@ -68,7 +60,8 @@ def test_each_database_has_its_own_process_and_a_signal_finishes_what_runs_in_bo
 ) -> None:
     migrate(own_server.url())
     secret = own_server.url().replace("postgres@", "postgres:s3cr3t-word@")
-    supervisor = _start(start_supervisor, database, secret)
+    databases = [f"--database={url}" for url in (database, secret)]
+    supervisor = start_supervisor(AWAY, 1, "--concurrency=1", *databases)
     supervisor.until_working(2)
     with psycopg.connect(own_server.url(), autocommit=True) as other:
         # Ids overlap: each job has a type of its own.
@@ -90,51 +83,6 @@ def test_each_database_has_its_own_process_and_a_signal_finishes_what_runs_in_bo
         said = [line for line in supervisor.log.splitlines() if f"[{_name(url)}]" in line]
         assert [line for line in said if " started, release " in line]
     assert "s3cr3t-word" not in supervisor.log
-
-
-@pytest.mark.nightly
-@rule("M2", "M33")
-def test_an_outage_of_one_database_does_not_touch_the_other_and_ends_by_itself(
-    start_supervisor: StartSupervisor,
-    database: str,
-    connection: Connection,
-    own_server: PostgresServer,
-    free_port: int,
-) -> None:
-    """Also where it is away from the start on."""
-    migrate(own_server.url())
-    own_server.stop("immediate")
-    supervisor = _start(
-        start_supervisor, own_server.url(), database, options=(f"--health-port={free_port}",)
-    )
-    supervisor.until_working(1)
-    first_one = put(connection, "quick")
-    eventually(lambda: status(connection, first_one) == "succeeded")
-    away = _name(own_server.url())
-    eventually(lambda: f" of {away} exited with status 5; another starts in" in supervisor.log)
-    # Between two starts there are fewer; its process says for a moment that it is starting.
-    eventually(lambda: "1 of 2 worker processes are up" in refusal(free_port, "/readyz"))
-    assert probe(free_port, "/healthz") == (200, "ok")
-    worker = _pid(supervisor, database)
-
-    own_server.start()
-    supervisor.until_working(2)
-    with psycopg.connect(own_server.url(), autocommit=True) as other:
-        first = put(other, "quick")
-        eventually(lambda: status(other, first) == "succeeded")
-    eventually(lambda: probe(free_port, "/readyz") == (200, "ok"))
-
-    # Once more, while its process runs.
-    own_server.stop("immediate")
-    beside = put(connection, "quick")
-    eventually(lambda: status(connection, beside) == "succeeded")
-    own_server.start()
-    with psycopg.connect(own_server.url(), autocommit=True) as other:
-        last = put(other, "quick")
-        eventually(lambda: status(other, last) == "succeeded", 60)
-    assert worker in {child.pid for child in supervisor.children()}
-    supervisor.signal(signal.SIGTERM)
-    assert supervisor.wait() == (0, ""), supervisor.log
 
 
 def test_the_oldest_due_job_of_several_databases_is_the_oldest_of_what_each_said_last() -> None:

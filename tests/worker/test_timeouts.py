@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from contextlib import suppress
 from datetime import timedelta
 
 import pytest
@@ -14,7 +13,7 @@ import rota
 from rota.observe.events import HandlerAbandoned, JobFailed, JobSucceeded, LeaseLost
 from rota.worker.executor import Executor
 from tests.support.rules import rule
-from tests.support.wait import eventually
+from tests.support.wait import aeventually
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, put, rows, value
 
@@ -106,7 +105,7 @@ async def test_a_thread_that_runs_over_its_time_is_recorded_at_once_and_its_slot
             await hand.heard(JobSucceeded, job=job)
         go.set()
         # Until then the worker counts it as running.
-        await asyncio.to_thread(eventually, lambda: not hand.part(Executor).stopper.abandoned, 30)
+        await aeventually(lambda: not hand.part(Executor).stopper.abandoned, 30)
         await hand.heard(JobSucceeded, job=put(connection, "next"))
     assert told == ["it ran longer than its timeout of 0.3 s"]
     assert not [event for event in hand.events if isinstance(event, LeaseLost)], (
@@ -119,23 +118,16 @@ async def test_a_thread_that_runs_over_its_time_is_recorded_at_once_and_its_slot
 
 
 @rule("M35")
-@pytest.mark.parametrize("in_a_thread", [False, True], ids=["async", "plain"])
 async def test_after_as_many_abandoned_handlers_as_slots_the_worker_finishes_what_runs_and_ends(
-    database: str, connection: Connection, in_a_thread: bool
+    database: str, connection: Connection
 ) -> None:
     jobs = rota.Jobs()
     go, running = threading.Event(), threading.Event()
     finish = asyncio.Event()
 
-    async def swallows() -> None:
-        while not go.is_set():
-            with suppress(asyncio.CancelledError):
-                await asyncio.sleep(0.05)
-
+    @jobs.job("hangs", timeout="0.3s", retry=FIXED)
     def hangs() -> None:
         go.wait(60)
-
-    jobs.job("hangs", timeout="0.3s", retry=FIXED)(hangs if in_a_thread else swallows)
 
     @jobs.job("honest")
     async def honest() -> None:
@@ -146,12 +138,12 @@ async def test_after_as_many_abandoned_handlers_as_slots_the_worker_finishes_wha
     put(connection, "hangs")
     put(connection, "hangs")
     working = asyncio.create_task(hand.run())
-    await asyncio.to_thread(
-        eventually, lambda: sum(isinstance(event, HandlerAbandoned) for event in hand.events) >= 1
+    await aeventually(
+        lambda: sum(isinstance(event, HandlerAbandoned) for event in hand.events) >= 1
     )
     put(connection, "honest")
-    await asyncio.to_thread(
-        eventually, lambda: sum(isinstance(event, HandlerAbandoned) for event in hand.events) == 2
+    await aeventually(
+        lambda: sum(isinstance(event, HandlerAbandoned) for event in hand.events) == 2
     )
     finish.set()
     try:
@@ -223,7 +215,7 @@ async def test_no_transaction_is_open_while_a_handler_works(
     both = [put(connection, "plain"), put(connection, "async")]
     async with Hand(database, jobs, slots=2, urgent_slots=0) as hand:
         running = "select count(*) = 2 from rota.job where status = 'running'"
-        await asyncio.to_thread(eventually, lambda: value(connection, running))
+        await aeventually(lambda: value(connection, running))
         # Upkeep, which goes on meanwhile, has a transaction now and then; one that is for the
         # handler lasts as long as that.
         open_now = (
@@ -235,8 +227,7 @@ async def test_no_transaction_is_open_while_a_handler_works(
             " where a.application_name like 'rota %%' and a.datname = current_database() "
             "and l.locktype <> 'virtualxid'"
         )
-        for read in (open_now, locks):
-            await asyncio.to_thread(eventually, lambda read=read: value(connection, read) == 0)
+        await aeventually(lambda: value(connection, open_now) == value(connection, locks) == 0)
         assert value(connection, running) is True
         go.set()
         for job in both:

@@ -13,7 +13,7 @@ from rota.errors import UsageError
 from rota.observe.events import JobClaimed, JobSucceeded, WorkerStarted
 from rota.worker.slots import URGENT_S
 from tests.support.rules import rule
-from tests.support.wait import eventually
+from tests.support.wait import aeventually
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, put_many, rows, until_asked, value
 
@@ -46,7 +46,7 @@ class Site:
 
     async def until_begun(self, count: int) -> None:
         """Wait until so many pages have begun."""
-        await asyncio.to_thread(eventually, lambda: len(self.begun) >= count)
+        await aeventually(lambda: len(self.begun) >= count)
 
 
 def put(connection: Connection, job_type: str, count: int = 1, **columns: Any) -> list[int]:
@@ -154,14 +154,6 @@ async def test_without_slots_for_the_urgent_ordinary_jobs_take_them_all(
     async with Hand(database, site.jobs, slots=4, urgent_slots=0, grace_s=0.0) as hand:
         await site.until_begun(4)
         assert started(hand).urgent_slots == "none for priority above 0"
-
-
-@rule("M61")
-async def test_a_worker_with_one_slot_says_that_urgent_jobs_wait_for_the_running_one(
-    database: str,
-) -> None:
-    async with Hand(database, Site().jobs, queues={"mail": 1, "default": 10}) as hand:
-        assert "of mail waits for the running one" in started(hand).text()
 
 
 def test_slots_for_the_urgent_leave_one_for_others(

@@ -28,34 +28,6 @@ pytestmark = pytest.mark.system
 
 
 @rule("M83")
-def test_a_worker_told_to_stop_claims_nothing_more_and_finishes_what_runs(
-    start_worker: StartWorker, database: str, connection: Connection, tmp_path: Path
-) -> None:
-    worker = start_worker(database, concurrency=5)
-    running = [
-        put(connection, job_type, until=str(tmp_path / "go")) for job_type in ("hold", "block")
-    ]
-    for job in running:
-        worker.until_noted(f"start {job}")
-
-    worker.signal(signal.SIGTERM)
-    eventually(
-        lambda: not connected(connection, "claim"), what="the claimer's connection is closed"
-    )
-    left = put(connection, "quick")
-    (tmp_path / "go").touch()
-
-    assert worker.wait() == 0, worker.log
-    assert [status(connection, job) for job in running] == ["succeeded", "succeeded"]
-    assert rows(
-        connection, "select status, attempts, claims from rota.job where id = %s", left
-    ) == [("queued", 0, 0)]
-    assert rows(connection, "select stopped_at is not null, running from rota.worker") == [
-        (True, 0)
-    ]
-
-
-@rule("M83")
 def test_a_terminal_that_closes_stops_a_worker_and_never_skips_its_grace_period(
     start_worker: StartWorker, database: str, connection: Connection, tmp_path: Path
 ) -> None:
@@ -135,12 +107,10 @@ def test_a_second_signal_ends_the_grace_period_at_once(
 
 @rule("M32")
 async def test_two_starts_with_the_same_pid_on_the_same_host_have_different_names(
-    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+    database: str, connection: Connection, jobs: rota.Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "getpid", lambda: 1)  # as in a container
     monkeypatch.setattr(socket, "gethostname", lambda: "shop-0")
-    jobs = rota.Jobs()
-    jobs.job("quick")(lambda: None)
     for _ in range(2):
         async with Hand(database, jobs):
             pass

@@ -104,13 +104,13 @@ for _name, _callback in _VERBS.items():
 for _name, _app in _NOUNS.items():
     cli.add_typer(_app, name=_name)
 
-# What typer raises for a wrong command line. It has no public name: older releases of typer take it
-# from click, newer ones define it themselves.
+# The error of typer for a wrong command line. It has no public name: older releases of typer take
+# it from click, newer releases define it.
 _TyperError: type[Exception] = typer.BadParameter.__mro__[2]
 
 
 def main() -> None:
-    """Run the command that this process's arguments name, and exit."""
+    """Run the command of this process's arguments, and exit."""
     prepare()
     status = 1  # if `run` raises; Python then prints the traceback
     try:
@@ -164,7 +164,7 @@ def _root(
 
 @cache
 def _make_command() -> Any:
-    """Make the command of all commands, once: that takes longer than most of them run."""
+    """Make the command tree, once: this takes longer than most commands run."""
     command = typer.main.get_command(cli)
     _hide_flag_types(command)
     return command
@@ -180,11 +180,8 @@ def _hide_flag_types(command: Any) -> None:
 
 
 def _logs(arguments: Sequence[str]) -> bool:
-    """Whether errors on stderr must be lines of the format that --log-format names: a log collector
-    reads nothing else, and a log file shows when.
-
-    This also holds for an error that comes before logging is set up.
-    """
+    """Whether errors on stderr must be lines in the format of --log-format, also before logging is
+    set up: a log collector reads nothing else."""
     pairs = [*pairwise(arguments), *(tuple(one.split("=")) for one in arguments)]
     asked = next((form for form in logs.Form if ("--log-format", form) in pairs), None)
     return asked is not None and (logs.setup(asked, None) or logs.form() is asked)

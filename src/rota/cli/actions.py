@@ -35,9 +35,9 @@ from rota.model.states import takes
 from rota.model.units import plural
 
 SHOWN_MAX = 20
-"""Beyond this many rows only counts are printed: more do not fit on a screen."""
+"""Most rows that are printed; beyond it only counts, as more do not fit on a screen."""
 _MAKES = (Action.RETRY, Action.REQUEUE, Action.RUN_AGAIN)
-"""What a retry is: actions that may make new jobs."""
+"""Actions of a retry, which may make new jobs."""
 _PAST = {
     Action.RETRY: "retried",
     Action.RESCHEDULE: "rescheduled",
@@ -48,7 +48,7 @@ _PAST = {
     Action.RUN_AGAIN: "run again",
 }
 _BY_KEY = (Action.CANCEL, Action.RESCHEDULE)
-"""Actions that take a key, or a key and a type, for the job that holds it."""
+"""Actions that take a key, or a key and a type, for the job that holds this key."""
 _HELP = {
     Action.CANCEL: """Cancel unfinished jobs.
 
@@ -116,7 +116,7 @@ class Filters:
     yes: bool = flag("--yes", "With a filter: do not ask for confirmation.")
 
     def read(self, status: str | None) -> dict[str, Any]:
-        """Return those that are given, as the client takes them. Raises UsageError."""
+        """Return the given options as the client takes them. Raises UsageError."""
         found = read_filters(self) | {
             "status": status,
             "limit": None if self.limit == MANY else self.limit,
@@ -126,13 +126,13 @@ class Filters:
 
 
 def _status(action: Action, more: str = "") -> Any:
-    """Make the option `--status`. `select_jobs` checks it by the same table as its help."""
+    """Make the option `--status`. `select_jobs` checks it with the table of its help."""
     taken = ", ".join(takes(action))
     return option("--status STATUS", f"Filter: jobs with this status: {taken}{more}.")
 
 
 def command(action: Action) -> Callable[..., None]:
-    """Make the command of an action that takes no options but jobs, actor and reason."""
+    """Make the command of an action whose only options are jobs, actor and reason."""
 
     def do(
         ids: Ids = None,

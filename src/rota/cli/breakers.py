@@ -69,7 +69,7 @@ def trip(
     lasting: Lasting,
     actor: Actor,
 ) -> None:
-    """Open a breaker: its jobs do not start, until its time is over and one job has tried.
+    """Open a breaker: its jobs do not start until its time is over and one job has tried.
 
     Running jobs continue.
     """
@@ -88,9 +88,9 @@ def reset(
     *,
     actor: Actor,
 ) -> None:
-    """Close a breaker and forget its failures: the jobs that wait for it start.
+    """Close a breaker and forget its failures: the waiting jobs start.
 
-    Does nothing, and says so, if it was closed without failures.
+    Does nothing, and says so, if the breaker was closed without failures.
     """
     with actor.session() as opened:
         closed = opened.breakers.reset(name, key, why=actor.why, by=actor.by)

@@ -23,7 +23,7 @@ from rota.model.failure import one_line
 from rota.model.units import plural
 
 OK, WARNING, CRITICAL, UNKNOWN = range(4)
-"""Exit statuses of monitoring plugins. They differ from those of the other commands."""
+"""Exit statuses of monitoring plugins. Other commands have other statuses."""
 _WORDS = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
 _SAID_MAX = 5
 """Most findings on the line: a pager message need not list all."""
@@ -144,7 +144,7 @@ ALERTS = Listing(
 
 
 Found = list[tuple[dict[str, Any], list[AlertMatch]]]
-"""Rules, each with what it found."""
+"""Rules, each with its matches."""
 
 
 def _evaluate(opened: Session, names: list[str] | None) -> Found:
@@ -169,7 +169,7 @@ def _summarize(found: Found) -> str:
 
 
 def _figure(rule: dict[str, Any], matches: list[AlertMatch]) -> str:
-    """Format performance data: the highest value that a rule found, 0 if it found nothing."""
+    """Format performance data: the highest value of a rule's matches; 0: no match."""
     label = re.sub("['=|]", " ", one_line(rule["name"]))
     return f"'{label}'={max((match.value for match in matches), default=0):.6g}"
 

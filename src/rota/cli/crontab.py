@@ -1,5 +1,4 @@
-"""`rota crontab`: prints the files with which cron, systemd, Kubernetes or Docker starts drains, or
-a worker that keeps running."""
+"""`rota crontab`: prints files for cron, systemd, Kubernetes or Docker: drains, or a worker."""
 
 from __future__ import annotations
 
@@ -23,9 +22,9 @@ from rota.model.units import seconds
 from rota.store.statements import check_schema
 
 SPARE_S = 10
-"""A run stops claiming this many seconds before the next run begins. The default of --for."""
+"""Seconds before the next run when a run stops claiming. The default of --for."""
 STOP_S = 50
-"""Seconds to stop: the grace period and 20 more, as docs/operate/deploy.md says."""
+"""Seconds to stop: the grace period plus 20, as docs/operate/deploy.md says."""
 HEALTH_PORT = 8080
 APPLIES_TO = {
     "--worker": ("--systemd", "--k8s"),
@@ -35,18 +34,18 @@ APPLIES_TO = {
     "--user": ("", "--systemd"),
     "--image": ("--k8s",),
 }
-"""Options of some files only, and the options that print these; none prints a crontab."""
+"""Options that apply to some files only, with the options that print these files."""
 PLAIN_WORD = re.compile(r"[\w/.:-]+")
 """A word of ExecStart that needs no quotes."""
 DEADLINE_S = 3600
-"""Kubernetes stops a run this many seconds after the next one was due."""
+"""Kubernetes stops a run this many seconds after the next run was due."""
 FIELD = re.compile(r"(?m)^( *)\{\{(\w+)\}\}\n|\{\{(\w+)\}\}")
-"""A field of a template: with its margin, if it has a line to itself."""
+"""A field of a template, with its margin if the field has its own line."""
 
 
 @dataclass(frozen=True, slots=True)
 class CronOptions:
-    """How often a drain starts, or that a worker keeps running, and in whose name."""
+    """How often a drain starts, or that a permanent worker runs, and under which user."""
 
     worker: bool = flag(
         "--worker",
@@ -85,11 +84,11 @@ class CronUnit:
     app: str
     directory: Path
     every: int
-    """Minutes between drains; 0: a worker that keeps running."""
+    """Minutes between drains; 0: a permanent worker."""
     env_file: Path | None
     """The file that sets ROTA_DATABASE_URL."""
     variables: dict[str, str]
-    """What is set for the process that prints the files, and has to be for a drain."""
+    """Variables of this process that a drain needs too."""
     asked: CronOptions
 
     @property
@@ -99,7 +98,7 @@ class CronUnit:
 
     @property
     def command(self) -> list[str]:
-        """The same, with this Python: for this machine."""
+        """The same command with this Python: for this machine."""
         return [sys.executable, "-m", "rota", *self.work]
 
     @property
@@ -144,7 +143,7 @@ def crontab(
         app=reference,
         directory=directory,
         every=0 if asked.worker or compose else asked.every,
-        # What is printed must not contain the URL.
+        # The printed files must not contain the URL.
         env_file=_absolute(asked.env_file or (directory / "rota.env" if has_url else None)),
         variables=_find_variables(reference),
         asked=asked,
@@ -165,7 +164,7 @@ def _print(files: dict[str, str], out: Path | None, *, as_json: bool) -> None:
 
 
 def _write(files: dict[str, str], out: Path) -> None:
-    """Write new files: one that exists may have been edited, and is not replaced."""
+    """Write new files. An existing file may have been edited, and is not replaced."""
     paths = {out / name: text for name, text in files.items()}
     if found := [str(path) for path in paths if path.exists()]:
         raise UsageError(f"--out: {', '.join(found)} exists already; remove it, or name another")
@@ -187,15 +186,15 @@ def _convert(file: str) -> str:
 
 
 def crontab_file(unit: CronUnit) -> dict[str, str]:
-    """Make the crontab. Returns its text by name."""
+    """Make the crontab; return its text by name."""
     steps = [f"cd {shlex.quote(str(unit.directory))}"]
     if unit.env_file:
         steps.append(f"set -a && . {shlex.quote(str(unit.env_file))}")
     variables = [f"{name}={value}" for name, value in unit.variables.items()]
     command = " ".join([*variables, shlex.join(unit.command)])
     asked = unit.asked
-    # Only the drain's output goes to the log. cron mails the rest: what the steps before it print,
-    # and the status of a drain that failed.
+    # Only the drain's output goes to the log. cron mails all other output: of the steps before it,
+    # and the status of a failed drain.
     says = 'echo "rota: exit status $?"'
     if asked.log:
         log = shlex.quote(str(_absolute(asked.log)))
@@ -238,7 +237,7 @@ def systemd_units(unit: CronUnit) -> dict[str, str]:
 
 def kubernetes(unit: CronUnit) -> dict[str, str]:
     """Make the CronJob of drains; or the Deployment of a worker, and the Job that migrates before
-    its rollout. Returns their texts by file name."""
+    its rollout. Return the texts by file name."""
     if unit.every:
         drain = fill(
             "cronjob.yaml",
@@ -267,8 +266,7 @@ def _container(unit: CronUnit, arguments: list[str]) -> list[str]:
 
 
 def compose_files(unit: CronUnit) -> dict[str, str]:
-    """Make the Dockerfile of a project, and a compose file with a worker. Returns their texts by
-    file name."""
+    """Make a project's Dockerfile and a compose file with a worker. Return texts by file name."""
     dockerfile = fill(
         "Dockerfile",
         python=f"{sys.version_info.major}.{sys.version_info.minor}",
@@ -295,8 +293,7 @@ PRINTERS = {
 
 
 def fill(template: str, **fields: object) -> str:
-    """Fill in a template. A field that has a line to itself may be a list: it has a line for each
-    item, and none for an empty list."""
+    """Fill in a template. A field with its own line may be a list: one line for each item."""
 
     def put(found: re.Match[str]) -> str:
         margin, lines, word = found.groups()
@@ -316,7 +313,7 @@ def _about_url(unit: CronUnit) -> list[str]:
 
 
 def _refuse_unfit(way: str, asked: CronOptions) -> None:
-    """Raise UsageError for options that do not apply to what is printed, or to each other."""
+    """Raise UsageError for options that do not fit the printed files, or each other."""
     for name in list_flags(asked):
         if way not in APPLIES_TO.get(name, (way,)):
             instead = " or ".join(f"`{f'rota crontab {one}'.strip()}`" for one in APPLIES_TO[name])
@@ -343,7 +340,7 @@ def _refuse_what_a_line_cannot_hold(unit: CronUnit) -> None:
 
 
 def _find_variables(reference: str) -> dict[str, str]:
-    """Return what a drain needs of this environment. Raises UsageError for what is no name."""
+    """Return the variables that a drain needs. Raises UsageError: a wrong reference."""
     found = {}
     if schema := os.environ.get("ROTA_SCHEMA"):
         found["ROTA_SCHEMA"] = check_schema(schema)
@@ -358,8 +355,8 @@ def _find_variables(reference: str) -> dict[str, str]:
 
 
 def _absolute(path: Path | None) -> Path | None:
-    """Make a path absolute and remove `..`: systemd ignores an EnvironmentFile that has one."""
-    # resolve() would follow a link, and a deploy changes where the link points.
+    """Make a path absolute and remove `..`: systemd ignores an EnvironmentFile with `..`."""
+    # resolve() would follow a link, and a deploy changes the target of the link.
     return path and Path(os.path.abspath(path))  # noqa: PTH100
 
 

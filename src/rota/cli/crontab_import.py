@@ -1,5 +1,4 @@
-"""`rota crontab --import`: turns the lines of a crontab into declarations of commands. Pure, but
-for `find_zone`."""
+"""`rota crontab --import`: turns crontab lines into declarations. Pure, but for `find_zone`."""
 
 from __future__ import annotations
 
@@ -18,33 +17,33 @@ from rota.model.cron import parse
 SETTING = re.compile(r"""(["']?)(?P<name>[A-Za-z_]\w*)\1\s*=\s*(?P<value>.*)""")
 PERCENT = re.compile(r"(?<!\\)%")
 SHELL_SIGNS = set("|&;<>()$`*?[]{}~#!\n")
-"""With one of these a line means something else to a shell than to `shlex`, …"""
+"""A line with one of these signs means something else to a shell than to `shlex`."""
 BUILT_IN = re.compile(r"[.:]|cd|eval|exec|export|for|if|set|source|ulimit|umask")
-"""… as it does if it begins with one of these words."""
+"""A line that begins with one of these words needs a shell, too."""
 PREPARES = re.compile(BUILT_IN.pattern + r"|\[|echo|printf|sleep|test|true")
-"""Commands before `&&`, `;` or `|` that are not what the line is about, …"""
+"""Commands before `&&`, `;` or `|` that are not the subject of the line."""
 WRAPS = re.compile(
     r"(.*/)?(chronic|env|exec|flock|ionice|nice|nohup|sudo|time|timeout"
     r"|(ba|da|z|k)?sh|(python|perl|php|ruby|node)[\d.]*)"
 )
-"""… and programs that run another one."""
+"""Programs that run another program."""
 NAME_MOST = 100
 """Most characters of a name, before the number that makes it unique."""
 NO_PROGRAM = re.compile(r"-.*|\w+=.*|[\d.]+[smhd]?|.*[.]lock|.*/")
-"""Other words before the program: options, variables, durations, locks, directories."""
+"""Words before the program: options, variables, durations, locks, directories."""
 
 
 @dataclass
 class CrontabReader:
-    """What is known above a line of a crontab."""
+    """The state above a line of a crontab."""
 
     zone: str
-    """Of the lines below."""
+    """Time zone of the lines below."""
     has_user: bool
     """Whether each line has a user's name before its command, as in /etc/crontab."""
     shell: str = "/bin/sh"
     names: set[str] = field(default_factory=set)
-    """Those that are taken."""
+    """Names that are taken."""
     has_environment: bool = False
     """Whether a line above sets a variable for the lines below."""
 
@@ -116,7 +115,7 @@ class CrontabReader:
         return f"[{', '.join([*written, *map(_quote, words)])}]"
 
     def _name(self, command: str) -> str:
-        """Return a name that no line above has: that of the program."""
+        """Return the name of the command's program, with a number if a line above has this name."""
         name = re.sub(r"\W+", "-", _find_program(command).lower()).strip("-_")[:NAME_MOST]
         name = name or "command"
         names = chain([name], (f"{name}-{number}" for number in count(2)))
@@ -126,7 +125,7 @@ class CrontabReader:
 
 
 def convert_crontab(text: str, file: str, zone: str) -> str:
-    """Return a crontab in Python. One of /etc has the names of users."""
+    """Return a crontab in Python. A crontab of /etc has the names of users."""
     has_user = file == "/etc/crontab" or file.startswith("/etc/cron.d/")
     reader = CrontabReader(zone, has_user)
     lines = [line for given in text.rstrip().split("\n") for line in reader.convert(given)]
@@ -136,7 +135,7 @@ def convert_crontab(text: str, file: str, zone: str) -> str:
 
 
 def find_zone(link: Path = Path("/etc/localtime")) -> str:
-    """Return the name of this machine's time zone, in which its cron runs; UTC if it has none."""
+    """Return the name of this machine's time zone, in which its cron runs; UTC: it has no name."""
     name = str(link.resolve()).rpartition("zoneinfo/")[2]
     try:
         parse("@daily", name)
@@ -146,7 +145,7 @@ def find_zone(link: Path = Path("/etc/localtime")) -> str:
 
 
 def _find_program(command: str) -> str:
-    """Return the name of the program that a line is about, without its directory and suffix."""
+    """Return the name of the line's main program, without directory and suffix."""
     for part in re.split(r"&&|[|;\n]+", command):
         for word in _split(part):
             if PREPARES.fullmatch(word):
@@ -164,8 +163,7 @@ def _split(command: str) -> list[str]:
 
 
 def _quote(text: str) -> str:
-    """Return a text as Python, in the quotes that formatters choose; bytes that are no UTF-8 arrive
-    at the program as they are."""
+    """Return a text as Python. Bytes that are no UTF-8 reach the program unchanged."""
     has_bytes = any("\ud800" <= sign <= "\udfff" for sign in text)
     if has_bytes or ('"' in text and "'" not in text):
         return repr(text)

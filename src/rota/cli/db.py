@@ -50,8 +50,7 @@ def psql(context: typer.Context, directory: Directory = _DEFAULT) -> None:
     Further arguments are passed to psql.
     """
     database = embedded.start(directory)
-    # A child, not exec: this process is a user of the server, and stops it if it is the last one.
-    # Ctrl-C is for psql.
+    # A child, not exec: this process stops the server as its last user. Ctrl-C is for psql.
     signal.signal(signal.SIGINT, lambda *_: None)
     command = [str(postgres_binaries() / "psql"), database, *context.args]
     raise typer.Exit(subprocess.run(command, check=False).returncode)

@@ -15,7 +15,7 @@ from rota.declare.url import find_url
 from rota.errors import UsageError
 
 PLACES = ("rota/_examples/saas", "../examples/saas")
-"""The example in an installed package, and in a checkout, beside the package's folder."""
+"""Places of the example: in an installed package; in a checkout, beside the package's folder."""
 NEEDED = (
     "aiosmtpd", "aiosmtplib", "email_validator", "fastapi", "httpx2", "jinja2", "sqlalchemy",
     "time_machine", "uvicorn",

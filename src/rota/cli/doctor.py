@@ -18,7 +18,7 @@ from rota.observe.doctor import Examination, Finding, Level
 
 _STYLES = {Level.BAD: "bold red", Level.WARN: "yellow", Level.SKIPPED: "dim", Level.OK: "green"}
 _ORDER = (Level.BAD, Level.WARN, Level.SKIPPED, Level.OK)
-"""Of what is printed; a finding that follows from another is printed with that one."""
+"""Order of the printed levels. A consequence is printed below its cause."""
 _LEFT = 21
 """Columns before the text of a finding: its level and the name of its check."""
 
@@ -56,7 +56,7 @@ def doctor(
 
 
 def list_declared(owner: App) -> list[dict[str, Any]]:
-    """Return what doctor compares with the database."""
+    """Return the declarations that doctor compares with the database."""
     return [
         {
             "name": one.name,
@@ -84,8 +84,8 @@ def list_facts(check: doctors.Check, finding: Finding) -> dict[str, str | None]:
 
 
 def _print(found: Examination, levels: Iterable[Level]) -> None:
-    """Print the findings of these levels, each with its advice and what follows from it. Checks
-    that are skipped for one reason are one finding."""
+    """Print the findings of these levels, each with its advice and its consequences. Checks that
+    are skipped for one reason are one finding."""
     for level in levels:
         alike: dict[object, list[tuple[doctors.Check, Finding]]] = {}
         for one in found.at(level):

@@ -1,5 +1,4 @@
-"""`rota effects` lists what handlers guard with `ctx.effect` and `ctx.step`; `rota effects
-resolve` says whether one has happened."""
+"""`rota effects` lists effects and steps; `rota effects resolve` says whether one happened."""
 
 from __future__ import annotations
 
@@ -33,9 +32,9 @@ def effects(
     *,
     viewer: Viewer,
 ) -> None:
-    """List effects and steps: without --key and --job, those that are not done.
+    """List effects and steps; done effects and steps only with --key or --job.
 
-    An uncertain one may have happened: ask the provider, then use `rota effects resolve`.
+    An uncertain effect may have happened: ask the provider, then use `rota effects resolve`.
     """
     wanted: Any = {
         "job": job,

@@ -36,7 +36,7 @@ ForceOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """The options of a job that override those of its type."""
+    """The options of a job that override the options of its type."""
 
     queue: str | None = option("--queue NAME", "Queue. Default: the type's.")
     priority: int | None = option(
@@ -59,7 +59,7 @@ class Overrides:
     )
 
     def read(self) -> UsingOptions:
-        """Return the options as `using(…)` takes them. Raises UsageError for a wrong meta."""
+        """Return the options as `using(…)` takes them. Raises UsageError: a wrong meta."""
         meta = None if self.meta is None else read_object(self.meta, "--meta")
         return cast("UsingOptions", asdict(self) | {"meta": meta})
 
@@ -165,7 +165,7 @@ def read_object(text: str, name: str) -> dict[str, Any]:
 
 
 def find_type(place: Place, name: str, *, force: bool) -> JobType[..., ..., Any] | None:
-    """Find the type with this name or alias. None if there is none and `force` is given."""
+    """Find the type with this name or alias. None: no such type, and `force` is given."""
     app = place.find_app()[0] if force else find_app(place.app)
     if app is None:
         if force:

@@ -77,7 +77,7 @@ def _say(erased: Erased) -> Iterator[str]:
 
 
 def _swap_types(part: dict[str, Any]) -> dict[str, Any]:
-    """Return what a payload may have instead: numbers as texts, and texts of a number as it."""
+    """Return the alternative of a payload: numbers as texts, and number texts as numbers."""
     return {name: _swap(value) for name, value in part.items()}
 
 

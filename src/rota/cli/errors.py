@@ -13,7 +13,7 @@ from rota.records import ErrorRecord
 SINCE = "1d"
 RELEASES_SHOWN = 3
 ERRORS_COUNTED = 1_000
-"""Where counting stops, for a type, a class and a response code."""
+"""Most attempts that are counted for a type, a class and a response code."""
 
 
 def errors(

@@ -1,9 +1,7 @@
 """Declares the options of commands, and names them in messages as a person types them.
 
-Options that several commands share are a bundle: the fields of a dataclass.
-
-The rules are checked below the command line, for Python and for the command line alike, and their
-messages name Python's parameters: `max_attempts must be …`. Here it is `--max-attempts must be …`.
+A bundle is a dataclass whose fields are options that several commands share. Messages of shared
+rules name Python's parameters, and become `--max-attempts must be …` here.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from rota.errors import ConfigurationError, UsageError
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What stands at the place of a parameter's default: how it is typed, and that default."""
+    """Stands in place of a parameter's default: how the parameter is typed, and its default."""
 
     info: ParameterInfo
     default: Any
@@ -45,17 +43,17 @@ def flag(name: str, help: str) -> Any:
 
 
 def argument(metavar: str, help: str, *, default: Any = Parameter.empty, **checks: Any) -> Any:
-    """Declare an argument without a name; one without a default must be given."""
+    """Declare an argument without a name. Without a default it must be given."""
     return Declared(typer.Argument(metavar=metavar, help=help, **checks), default)
 
 
 def find_flags(parameters: Iterable[Parameter]) -> dict[str, str]:
-    """Return the flag of each option of a command, by the name of its parameter."""
+    """Return the flag of each option of a command, by parameter name."""
     found = {}
     for parameter in parameters:
         for info in get_args(parameter.annotation)[1:]:
             if isinstance(info, OptionInfo):
-                # An option's first argument is its default, or inside of Annotated a name.
+                # The first argument of an option is its default, or inside of Annotated a name.
                 given = (info.default, *(info.param_decls or ()))
                 named = [one for one in given if isinstance(one, str) and one.startswith("--")]
                 flag = named[0].partition("/")[0] if named else _make_flag(parameter.name)
@@ -66,7 +64,7 @@ def find_flags(parameters: Iterable[Parameter]) -> dict[str, str]:
 
 
 def list_flags(bundle: Any) -> list[str]:
-    """Return the flags of the options of a bundle that are given."""
+    """Return the flags of a bundle's given options."""
     given = [name for name, value in asdict(bundle).items() if value not in (None, False)]
     return [_make_flag(name) for name in given]
 
@@ -74,9 +72,9 @@ def list_flags(bundle: Any) -> list[str]:
 def name_flags(message: str, flags: Mapping[str, str]) -> str:
     """Return a message with flags in place of the parameters that it names.
 
-    A name of several words is a parameter's wherever it stands; `timeout` or `key` only where the
-    message begins with it, or in "give … or …, not both" and "give ids, or at least one of …". An
-    action's name in Python before it is left out: the person has typed the command.
+    A name of several words is always a parameter; `timeout` or `key` only at the beginning of the
+    message, or in "give … or …, not both" and "give ids, or at least one of …". An action's name in
+    Python before the parameter is left out: the person has typed the command.
     """
     message = re.sub(r"^[a-z_]+: (?=status must be |give (?:a status|ids|since))", "", message)
     message = re.sub(r"^give a status(?=,)", "give --status", message)
@@ -95,7 +93,7 @@ def name_flags(message: str, flags: Mapping[str, str]) -> str:
 
 
 def _annotate(parameter: Parameter) -> Parameter:
-    """Return a parameter as typer takes it: how it is typed is in its annotation."""
+    """Return a parameter as typer takes it: with its declaration in the annotation."""
     declared = parameter.default
     if not isinstance(declared, Declared):
         return parameter
@@ -108,11 +106,8 @@ def _make_flag(name: str) -> str:
 
 
 def spread(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the command with the fields of its bundles as options of their own.
-
-    A bundle is a parameter whose type is a dataclass, such as `place: Place`. typer makes an option
-    of each parameter, and knows no groups of them.
-    """
+    """Return the command with the fields of its bundles (parameters whose type is a dataclass, such
+    as `place: Place`) as separate options: typer makes one option of each parameter."""
     signature = inspect.signature(command, eval_str=True)
     bundles: dict[str, Any] = {
         name: parameter.annotation

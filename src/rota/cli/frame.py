@@ -1,4 +1,4 @@
-"""Makes the lines of one frame of `rota top`. Pure: from facts and the size of the screen."""
+"""Makes the lines of one frame of `rota top` from facts and the size of the screen. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rota.model.bounds import COUNT_MAX
 from rota.model.units import age, show_count, words
 
 FRAME_COUNT_MAX = 1_000
-"""Jobs of a queue are counted up to this number, so that a full queue costs little to show."""
+"""Most jobs of a queue that are counted, so that a full queue costs little to show."""
 MARGIN = "  "
 
 
@@ -47,10 +47,10 @@ def frame(
         (WORKERS, facts["workers"]),
         (ERRORS, facts["errors"]),
     ]
-    # Few have waits and batches; they are shown only if there is something to show.
+    # Waits and batches are rare, and shown only if there are any.
     sections = [(one, rows) for one, rows in sections if rows or one not in (WAITS, BATCHES)]
     times = Times(datetime.fromisoformat(facts["at"]))
-    # The sections share the screen: a section that needs less leaves the rest to the others.
+    # The sections share the screen: a short section leaves its room to the others.
     room = height - len(lines) - 2 * len(sections)
     shown = _share([len(rows) for _, rows in sections], max(0, room))
     for (listing, rows), most in zip(sections, shown, strict=True):
@@ -84,7 +84,7 @@ def _share(wanted: list[int], room: int) -> list[int]:
 
 
 def _list_queues(facts: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the queues with due or future jobs, then those that are paused without any."""
+    """Return the queues with due or future jobs, then the paused queues without jobs."""
     busy = [one | {"paused": one["queue"] in facts["paused"]} for one in facts["queues"]]
     idle = sorted(set(facts["paused"]) - {one["queue"] for one in busy})
     nothing = {"priority": None, "due": 0, "later": 0, "oldest_due_s": None, "paused": True}
@@ -92,17 +92,17 @@ def _list_queues(facts: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 class Wait(NamedTuple):
-    """What jobs wait for, in words."""
+    """A reason for which jobs wait, in words."""
 
     what: str
     jobs: str
-    """How many; empty: they are not counted."""
+    """Number of jobs; empty: not counted."""
     since: str
     why: str
 
 
 def list_waits(facts: dict[str, Any]) -> list[Wait]:
-    """Say which lanes, caps, limits, breakers and awaited jobs hold jobs back."""
+    """Return the groups, limits, breakers and awaited jobs that hold jobs back."""
 
     waits = [
         _wait(f"lane {one['group_key']}", f"halted by job {one['job']}", one["since_s"])
@@ -124,11 +124,11 @@ def _wait(what: str, why: str = "", since_s: float | None = None, jobs: int | No
 
 
 def name_state(state: str, quiet_s: float) -> str:
-    """Say whether a worker is alive, and when it was last seen: one that was killed counts as alive
+    """Return whether a worker is alive, and when it was last seen: a killed worker counts as alive
     until its heartbeat is late.
 
     Args:
-        state: as of the SQL function `worker_state`.
+        state: from the SQL function `worker_state`.
         quiet_s: seconds since its last heartbeat, or since it stopped.
     """
     match state:

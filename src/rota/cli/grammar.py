@@ -1,6 +1,6 @@
 """The grammar of the command line: `rota queues` lists, `rota queues pause email` acts.
 
-Daily verbs stand at the top: `rota work`. An unknown word is answered with what may be meant.
+Daily verbs stand at the top: `rota work`. The answer to an unknown word says what it may mean.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rota.cli.output import join_lines, read_template
 from rota.errors import UsageError
 
 PAGE = read_template("help.txt")
-"""What `rota --help` shows: groups of lines, each of one command or of two that belong together."""
+"""The page of `rota --help`: groups of lines, each with one command or a pair of commands."""
 
 _MEANT: Mapping[str, tuple[str, ...]] = {
     "beat": ("work", "schedules"),
@@ -49,11 +49,11 @@ _MEANT: Mapping[str, tuple[str, ...]] = {
     "--loglevel": ("--log-level",),
     "--reason": ("--why",),
 }
-"""What is meant by commands and options of other systems."""
+"""Rota's word for commands and options of other systems."""
 
 
 def explain_option(option: str, context: Any) -> str | None:
-    """Return what is meant by an option that a command does not have; None: that is not known."""
+    """Return the meaning of an option that a command does not have; None: unknown."""
     if context.parent is None:
         return "options go after the command, as in `rota work --app shop:app`"
     known = {name for one in context.command.params for name in one.opts}
@@ -62,7 +62,7 @@ def explain_option(option: str, context: Any) -> str | None:
 
 
 def find_own(word: str, arguments: list[str]) -> Any:
-    """Return a command that the App brings along; None: it has none of this name."""
+    """Return a command of the App's Jobs; None: no command has this name."""
     from rota.cli.of_jobs import find_noun  # noqa: PLC0415 - only where no other command fits
 
     return find_noun(word, arguments)
@@ -72,7 +72,7 @@ class Root(TyperGroup):
     """`rota`: its page, and the answer to an unknown word."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the page, in plain text that fits 80 columns."""
+        """Write the page as plain text that fits 80 columns."""
         typer.echo(PAGE, nl=False)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -106,7 +106,7 @@ def _refuse(word: str, meant: Iterable[str], path: str, also: str = "") -> None:
 
 
 def make_noun(listing: Callable[..., None], **verbs: Callable[..., None]) -> typer.Typer:
-    """Make the commands of a noun: alone it lists, with a verb it calls that."""
+    """Make the commands of a noun: alone it lists; with a verb it acts."""
     app = typer.Typer(cls=Noun)
     run = spread(listing)
     options = list(inspect.signature(run).parameters.values())

@@ -1,4 +1,4 @@
-"""`rota groups` lists ordered groups: what holds them, and what waits in them."""
+"""`rota groups` lists ordered groups: the jobs that hold them, and the jobs that wait in them."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ PART_HELP = "VALUE is JSON, otherwise a text. Repeatable; all must match."
 
 @dataclass(frozen=True, slots=True)
 class Sought:
-    """The options that say which jobs are listed."""
+    """The options that select the listed jobs."""
 
     status: Status | None = option(
         "--status STATUS", f"Only jobs with this status: {', '.join(Status)}."
@@ -91,7 +91,7 @@ def jobs(*, sought: Sought, viewer: Viewer) -> None:
 
 
 def _status(job: Job, times: Times) -> str:
-    """Say the status; of a dead job that nobody has to look at any more, why."""
+    """Return the status; for a dead job that needs nobody's attention, also why."""
     resolution: Any = job.resolution
     if not isinstance(resolution, dict):
         return show_status(job.status, _when(job), times)
@@ -100,8 +100,6 @@ def _status(job: Job, times: Times) -> str:
 
 
 def _when(job: Job) -> datetime | None:
-    """Return the time that says most about a job of its status: when it ended, died or began, or
-    when it may start."""
     match job.status:
         case Status.RUNNING:
             return job.started_at
@@ -120,10 +118,7 @@ def read_filters(options: Any) -> dict[str, Any]:
 
 
 def read_moment(text: str | None, name: str) -> datetime | timedelta | None:
-    """Read a time from the command line, local if it has no UTC offset; or an age.
-
-    Raises UsageError.
-    """
+    """Read a time, local without a UTC offset, or an age. Raises UsageError."""
     try:
         if text is not None and text[:4].isdigit() and "-" in text:
             return datetime.fromisoformat(text).astimezone()
@@ -135,10 +130,7 @@ def read_moment(text: str | None, name: str) -> datetime | timedelta | None:
 
 
 def read_part(given: list[str] | None, name: str) -> dict[str, Any] | None:
-    """Read what a payload or a meta must contain: NAME=VALUE, each value JSON or else a text.
-
-    Raises UsageError.
-    """
+    """Read parts of a payload or a meta: NAME=VALUE, each value JSON or text. Raises UsageError."""
     part: dict[str, Any] = {}
     for one in given or ():
         key, sign, value = one.partition("=")

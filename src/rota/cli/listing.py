@@ -1,4 +1,4 @@
-"""Lists that commands print: each is declared once, for its table and for `--json`."""
+"""Lists of commands: each is declared once, for its table and for `--json`."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from rota.model.bounds import COUNT_MAX
 from rota.model.units import show_count, words
 
 Value = str | Callable[[Any, Times], Any]
-"""What a column shows of a row: the name of a field, or a function of the row and the times."""
+"""The value of a column: the name of a field, or a function of the row and the times."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A column of a list: its title, what it shows of a row, and the kind of its values."""
+    """A column of a list: title, value, and kind of values."""
 
     title: str
     value: Value = ""
-    """Defaults to the field that is called like the title."""
+    """Defaults to the field with the title's name."""
     kind: Kind = Kind.PLAIN
     is_spare: bool = False
-    """Whether it is left out on a narrow screen."""
+    """Whether a narrow screen leaves the column out."""
 
     def read(self, row: Any, times: Times) -> Any:
         if callable(self.value):
@@ -41,28 +41,25 @@ class Field:
 
 
 def number(title: str, value: Value = "") -> Field:
-    """A column of numbers."""
     return Field(title, value, Kind.NUMBER)
 
 
 def label(title: str, value: Value = "") -> Field:
-    """A column of names, which are shortened in the middle."""
     return Field(title, value, Kind.NAME)
 
 
 def spare(field: Field | str) -> Field:
-    """A column that is left out on a screen that is too narrow for all."""
     return replace(Field(field) if isinstance(field, str) else field, is_spare=True)
 
 
 def count(title: str, field: str = "", most: int = COUNT_MAX) -> Field:
-    """A column of counts that end at `most`."""
+    """A column of counts up to `most`."""
     read = Field(title, field).read
     return number(title, lambda row, times: show_count(read(row, times), most))
 
 
 def span(title: str, field: str) -> Field:
-    """A column of durations in seconds, of which some may be missing."""
+    """A column of durations in seconds, some of them None."""
     read = Field(title, field).read
 
     def show(row: Any, times: Times) -> str | None:
@@ -73,11 +70,11 @@ def span(title: str, field: str) -> Field:
 
 
 _SINCE = {"failed": "retries ", "queued": "due ", "running": "began "}
-"""What the time of a job says that has this status; of another status, since when it has it."""
+"""The meaning of a job's time, by status; for other statuses the time when the status began."""
 
 
 def show_status(status: str, at: datetime | None, times: Times) -> str:
-    """Format a job's status with the time that says most: "failed, retries in 59 min"."""
+    """Format a job's status with its most useful time: "failed, retries in 59 min"."""
     said = _SINCE.get(status, "")
     if at is None or status == "waiting":
         return "failed, retries later" if status == "failed" else status
@@ -87,25 +84,24 @@ def show_status(status: str, at: datetime | None, times: Times) -> str:
 
 
 def show_error(row: Any) -> str | None:
-    """Format the last error of a row: its class, if there is one, and its message."""
     return row.last_error if row.error_type is None else f"{row.error_type}: {row.last_error}"
 
 
 def add_one(limit: int) -> int:
-    """Return how many rows to look for, to see whether there is a next page."""
+    """Return the number of rows to read: one more shows that there is a next page."""
     return min(limit + 1, LIST_MAX)
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A list: its name in JSON, its columns, and what is said if there is nothing."""
+    """A list: its name in JSON, its columns, and the text for an empty list."""
 
     name: str
     fields: Sequence[Field | str]
-    """A text is a plain column with the field that is called like it."""
+    """A text is a plain column with the field of this name."""
     empty: str = "none"
     page: tuple[str, str] | None = None
-    """The option that asks for the next page, and the field whose value it takes."""
+    """The option of the next page, and the field with its value."""
 
     def show(
         self,
@@ -119,9 +115,8 @@ class Listing:
         """Find the rows and print them.
 
         Args:
-            empty: what is said if there are none. Defaults to the list's own words.
-            limit: how many there are on a page, if it may have a next one: `find` looks for
-                `add_one(limit)`.
+            empty: the text for no rows. Defaults to the list's own text.
+            limit: rows on a page, if there may be a next page: `find` reads `add_one(limit)`.
             facts: what JSON has beside the rows.
         """
         with viewer.session() as opened:
@@ -154,7 +149,6 @@ class Listing:
         *,
         one_line: bool = False,
     ) -> list[Text]:
-        """Make the lines of a table, as the function of this name."""
         shown = [Field(one) if isinstance(one, str) else one for one in self.fields]
         columns = [Column(one.title, one.kind, one.is_spare) for one in shown]
         now = times or Times(datetime.now(UTC))

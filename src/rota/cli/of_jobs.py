@@ -1,4 +1,4 @@
-"""Commands that the Jobs of an App bring along: `rota mail find ada@example.org`."""
+"""Commands of the App's Jobs: `rota mail find ada@example.org`."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ from rota.errors import RotaError, UsageError
 
 
 def find_noun(word: str, arguments: Sequence[str]) -> Any:
-    """Return the command of a word that stands for commands of the App's Jobs; None: there is no
-    such App, or it has none."""
+    """Return the commands of the App's Jobs under a word; None: no such App or commands."""
     asked = [part for one in arguments for part in one.split("=", one.startswith("--app="))]
     reference = asked[asked.index("--app") + 1] if "--app" in asked[:-1] else None
     try:
@@ -46,9 +45,8 @@ def find_noun(word: str, arguments: Sequence[str]) -> Any:
 
 
 def _make(function: Callable[..., Any]) -> Callable[..., None]:
-    """Make a command of a function: its positional arguments are those of the command, the others
-    are options, with the help of its docstring, but for `connection`; what it returns is printed.
-    """
+    """Make a command of a function. Its positional arguments become arguments, its other parameters
+    but `connection` become options with the docstring's help, and its result is printed."""
     hints = typing.get_type_hints(function)
     text, _, more = (inspect.getdoc(function) or "").partition("\n\nArgs:\n")
     said = re.findall(r"(?m)^    (\w+): (.+(?:\n {8}.+)*)", more.partition("\n\n")[0])
@@ -75,7 +73,6 @@ def _make(function: Callable[..., Any]) -> Callable[..., None]:
 
 
 def _without_timedelta(hint: Any) -> Any:
-    """Return the hint of a duration as the command line gives it: a text."""
     kinds = [one for one in typing.get_args(hint) if one is not timedelta]
     return functools.reduce(operator.or_, kinds) if timedelta in typing.get_args(hint) else hint
 

@@ -1,7 +1,6 @@
 """Prints results: tables and facts for people, JSON for programs.
 
-On a terminal, lines fit its width. In a pipe a row is one line and nothing is shortened, so that
-`grep` finds all of it; unless the environment has COLUMNS, which decides then.
+Lines fit a terminal, or COLUMNS. In a pipe a row is one unshortened line, for `grep`.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from rota.model.units import age, words
 
 DELETE = "\x7f"
 COLUMNS_MIN = 20
-"""A screen that says that it is narrower is taken to be this wide."""
+"""Least width of a screen: a smaller reported width is ignored."""
 FACT_MAX = 65_536
-"""Most characters of a value that is shown: a payload of the usual limit is shown whole."""
+"""Most characters of a shown value: a payload of the usual limit is shown whole."""
 LINES_MAX = 1_000
-"""Most lines of it: each is filled up to the longest."""
+"""Most lines of a shown value: each line is filled up to the longest."""
 CELL_MAX = 2_000
-"""Most characters in a cell of a table: there may be a thousand rows."""
+"""Most characters in a cell of a table, which may have a thousand rows."""
 
 
 def join_lines(text: str) -> str:
@@ -45,11 +44,9 @@ def read_template(name: str) -> str:
 
 
 def json_line(value: Any) -> str:
-    """Make JSON on one line: instants in ISO 8601 and UTC, durations in seconds, all fields.
-
-    A character that would move a cursor, colour a screen or reorder a line is escaped: JSON allows
-    most of them as they are, and people read it on terminals.
-    """
+    """Make JSON on one line: instants in ISO 8601 and UTC, durations in seconds, all fields. Signs
+    that would move a cursor, colour a screen or reorder a line are escaped: people read it on
+    terminals."""
     text = msgspec.json.encode(convert(value, _keep_json)).decode()
     if text.isprintable():
         return text
@@ -57,12 +54,12 @@ def json_line(value: Any) -> str:
 
 
 def _escape(sign: str) -> str:
-    # `json` takes DEL for a character like any other.
+    # `json` does not escape DEL.
     return "\\u007f" if sign == DELETE else json.dumps(sign)[1:-1]
 
 
 def _keep_json(text: str) -> msgspec.Raw:
-    """A column of JSON is printed as it is, whatever numbers are in it."""
+    """Keep a column of JSON as it is, whatever numbers are in it."""
     return msgspec.Raw(text.encode())
 
 
@@ -79,24 +76,23 @@ def say(facts: Any, text: str, *, as_json: bool) -> None:
 
 
 def name_seconds(row: dict[str, Any], durations: Collection[str]) -> dict[str, Any]:
-    """Return a row for JSON: names of durations, which are printed in seconds, end in _s."""
+    """Return a row for JSON: names of durations, which are in seconds, end in _s."""
     return {f"{name}_s" if name in durations else name: value for name, value in row.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """How instants are shown: as ages, or in UTC."""
+    """The form of instants: as ages, or in UTC."""
 
     now: datetime
-    """The database's time: an instant is so much before or after it."""
+    """The database's time, from which ages count."""
     utc: bool = False
 
     def show(self, at: datetime) -> str:
-        """Format an instant as an age, such as "3 s ago"; with `utc` as the instant."""
+        """Format an instant as an age, such as "3 s ago"; with `utc`, as the instant."""
         return show_utc(at) if self.utc else age((self.now - at).total_seconds())
 
     def show_both(self, at: datetime) -> str:
-        """Format an instant where there is room: its age and the local time."""
         return show_utc(at) if self.utc else f"{self.show(at)} ({_show(at)})"
 
 
@@ -113,10 +109,8 @@ def show_cell(value: Any, times: Times | None) -> str:
 
 
 def print_facts(facts: Iterable[tuple[str, Any]], times: Times | None = None) -> None:
-    """Print names with their values, one pair a line. Names without a value are left out.
-
-    A value that is too wide goes on below itself. No word of it is cut, so that it can be copied.
-    """
+    """Print names with their values, one pair a line, without names that have no value. A value
+    that is too wide continues below, with whole words for copying."""
     shown = [
         (
             name,
@@ -149,7 +143,6 @@ def print_text(text: str) -> None:
 
 
 def print_lines(lines: Iterable[Text]) -> None:
-    """Print lines as they are, however wide the screen is."""
     out = console()
     for line in lines:
         line.rstrip()
@@ -157,14 +150,13 @@ def print_lines(lines: Iterable[Text]) -> None:
 
 
 def console() -> Console:
-    """Make the console of stdout. It has no colours and no bold print if there is no terminal, or
-    if NO_COLOR is set."""
+    """Make the console of stdout: without a terminal, or with NO_COLOR, no colours and no bold."""
     is_plain = bool(os.environ.get("NO_COLOR"))
     return Console(highlight=False, color_system=None if is_plain else "auto")
 
 
 def columns_wide() -> int | None:
-    """Return how wide a line may be; None: as wide as it is."""
+    """Return the width of a line; None: unlimited."""
     out = console()
     given = os.environ.get("COLUMNS", "")
     if not out.is_terminal and not (given.isdecimal() and int(given)):
@@ -173,11 +165,8 @@ def columns_wide() -> int | None:
 
 
 def clean(value: Any, most: int = FACT_MAX) -> str:
-    """Format a value for a terminal: `most` characters, without control characters.
-
-    Anyone who may insert a row can put control characters into it. They would move the cursor or
-    colour the screen. A text without an end would keep the terminal busy for minutes.
-    """
+    """Format a value for a terminal: `most` characters, without control characters, which anyone
+    who may insert a row could use to move the cursor or colour the screen."""
     text = _cut(_show(value), most)
     return "".join(
         sign if sign.isprintable() or sign == "\n" else "\N{REPLACEMENT CHARACTER}" for sign in text

@@ -33,7 +33,7 @@ _DURATIONS = [
     one.name for one in JOB_OPTIONS.values() if one.kind.unit == "duration" and one.name in JOB_TYPE
 ]
 _RELEASES_MAX = 5
-"""Most releases on one line. `--json` has the others."""
+"""Most releases on one line; `--json` has all."""
 
 
 def stats(
@@ -83,7 +83,7 @@ def _name_status(counted: tuple[str, int], _: Times) -> str:
 
 
 def _show_hour(one: Figures, times: Times) -> str:
-    """Format the hour of a figure: it names a part of the day, so it has no age."""
+    """Format the hour of a figure as a part of the day: it has no age."""
     if one.hour is None:
         return ""
     if times.utc:
@@ -92,7 +92,6 @@ def _show_hour(one: Figures, times: Times) -> str:
 
 
 def _tally(title: str, field: str = "") -> Field:
-    """A column of counts, which is left out if it has only zeros."""
     read = Field(title, field).read
 
     def show(one: Figures, times: Times) -> str:

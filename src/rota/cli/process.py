@@ -1,4 +1,4 @@
-"""The process of a command: its streams and signals at the start, and its end in bounded time."""
+"""The process of a command: its streams and signals at the start, and its end within a limit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rota.runtime.child_process import SIGNALS, find_exited
 logger = logging.getLogger("rota")
 
 LEAVE_S = 3.0
-"""How long threads that go on may keep a process whose command is done."""
+"""Longest time that running threads may keep the process of a finished command."""
 
 
 def prepare() -> None:
@@ -33,12 +33,9 @@ def prepare() -> None:
 
 
 def fork_from_init() -> None:
-    """As process 1 of a container, go on in a fork. Process 1 passes signals on, reaps orphans, and
-    ends as the fork does.
-
-    A worker cannot reap them itself: it does not know them from what a handler has started, and the
-    exit status of that is the handler's.
-    """
+    """In process 1 of a container, continue in a fork. Process 1 passes signals on, reaps orphans,
+    and ends with the fork's status. A worker cannot reap: it cannot tell orphans from a handler's
+    processes, whose exit statuses belong to the handler."""
     if os.getpid() != 1:
         return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (*SIGNALS, signal.SIGCHLD))
@@ -50,7 +47,7 @@ def fork_from_init() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would leave no status
     while find_exited({command}) is None:
         came = signal.sigwaitinfo((*SIGNALS, signal.SIGCHLD))
-        # What a terminal sends has reached the fork, too: twice would end the grace period.
+        # A terminal's signal has reached the fork too: a second one would end the grace period.
         if came.si_signo != signal.SIGCHLD and came.si_code <= 0:
             os.kill(command, came.si_signo)
     status = os.waitstatus_to_exitcode(os.waitpid(command, 0)[1])
@@ -58,17 +55,15 @@ def fork_from_init() -> None:
 
 
 def leave(status: int) -> None:
-    """Let Python end the process, and end it with `status` if threads still run after LEAVE_S.
-
-    Python waits without a limit for threads that are no daemons, and for those of a
-    ThreadPoolExecutor. One call that hangs would keep a worker that its supervisor is to replace.
-    """
+    """Let Python end the process; end it with `status` if threads still run after LEAVE_S. Python
+    itself waits without a limit: one hanging call would keep a worker that its supervisor is to
+    replace."""
     if threading.active_count() == 1:
         return
     timer = threading.Timer(LEAVE_S, _leave_now, [status])
     timer.daemon = True
     timer.start()
-    # Python calls these once all threads have ended. They take the time that they need.
+    # Python calls these functions once all threads have ended. They take the time that they need.
     atexit.register(timer.cancel)
 
 
@@ -87,10 +82,8 @@ def _leave_now(status: int) -> None:
 
 
 def _open_standard_descriptors() -> None:
-    """Open what is closed of the descriptors 0, 1 and 2 on /dev/null.
-
-    A connection to the database would take the free number, and get what is printed there.
-    """
+    """Open closed descriptors among 0, 1 and 2 on /dev/null: otherwise a connection to the database
+    would take the free number, and get printed text."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(descriptor, True)
     os.close(descriptor)

@@ -86,7 +86,7 @@ def _limit(max_running: int | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Lasting:
-    """How long something lasts: the options of the commands that begin it."""
+    """How long a pause or a trip lasts: the options of the commands that begin it."""
 
     duration: str | None = option("--for DURATION", "How long: 2h. Default: no end.")
     until: str | None = option(
@@ -178,7 +178,6 @@ def _name_paused(paused: Pause) -> str:
 
 
 def _describe_pause(paused: Pause, times: Times) -> str:
-    """Say since when, until when, by whom and why."""
     ends = (
         "until it is resumed"
         if paused.paused_until is None

@@ -1,4 +1,4 @@
-"""`rota work --reload`: a worker process that is started again when Python files change."""
+"""`rota work --reload`: runs a worker process again when Python files change."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rota.runtime.child_process import is_hang_up_ignored
 logger = logging.getLogger("rota")
 
 TURN_MS = 200
-"""How often it looks whether the worker has ended by itself. A change is seen at once."""
+"""Milliseconds between checks whether the worker has ended by itself. A change is seen at once."""
 SHOWN_MAX = 3
 """Most changed files that a log line names."""
 
@@ -28,15 +28,15 @@ SHOWN_MAX = 3
 class Reloader:
     """Runs `python -m rota` with these arguments, and again after each change below a directory.
 
-    The first signal stops the worker, and this when the worker has stopped; the second stops the
-    worker now. The worker is in a session of its own, so that a terminal does not signal it too.
+    The first signal stops the worker and then the reloader; the second stops the worker now. The
+    worker has its own session, so that a terminal does not signal it too.
     """
 
     def __init__(self, arguments: list[str], directory: Path) -> None:
         self._arguments = arguments
         self._directory = directory
         self._worker: subprocess.Popen[bytes] | None = None
-        """None: it has ended, and waits for a change."""
+        """None: the worker has ended, and the reloader waits for a change."""
         self._stopping = threading.Event()
 
     def run(self) -> None:
@@ -88,7 +88,6 @@ class Reloader:
         kill_at_hang_up(watched, self._worker.pid)
 
     def _stop(self) -> None:
-        """Ask the worker to stop, if it runs, and wait for that."""
         if self._worker is not None:
             self._worker.terminate()
             self._worker.wait()

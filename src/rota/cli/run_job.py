@@ -94,12 +94,9 @@ def run(
 def _run_worker(
     app: App, hand: ByHand, here: MainThread, *, is_async: bool
 ) -> list[tuple[Attempt, End]]:
-    """Run the job; return how its attempt ended, nothing if it did not begin.
-
-    An async handler runs on the worker's loop, in this thread. For a plain one the worker has a
-    thread of its own, and this thread serves its call: so no loop runs here, as none does in a
-    worker.
-    """
+    """Run the job; return how its attempt ended, nothing if it did not begin. An async handler runs
+    on the worker's loop in this thread. For a plain handler the worker runs in another thread and
+    this thread serves its call, so no loop runs here, as in a worker."""
     running: list[tuple[asyncio.AbstractEventLoop, Worker]] = []
 
     async def work() -> None:
@@ -123,7 +120,6 @@ def _serve(
     here: MainThread,
     running: list[tuple[asyncio.AbstractEventLoop, Worker]],
 ) -> None:
-    """Let the worker run in a thread, and serve its call in this one."""
     with (
         _interrupt_on(signal.SIGTERM, signal.SIGHUP),
         ThreadPoolExecutor(1, thread_name_prefix="rota-worker") as threads,
@@ -140,7 +136,7 @@ def _serve(
 
 @contextmanager
 def _interrupt_on(*signals: signal.Signals) -> Iterator[None]:
-    """Treat signals as Ctrl-C: a terminal that is closed under a debugger hands the job back."""
+    """Treat signals as Ctrl-C: a closed terminal under a debugger returns the job to the queue."""
     before = {one: signal.signal(one, signal.default_int_handler) for one in signals}
     try:
         yield

@@ -209,7 +209,7 @@ def _facts(schedule: Schedule) -> Iterator[tuple[str, Any]]:
 
 
 LATE = timedelta(minutes=1)
-"""From then on a schedule is overdue."""
+"""A schedule is overdue from this lateness on."""
 
 
 def name_state(schedule: Schedule) -> str:
@@ -226,7 +226,7 @@ def name_state(schedule: Schedule) -> str:
 
 
 def find_next_times(schedule: Schedule, count: int) -> tuple[list[datetime], str | None]:
-    """Return its next times; or none, and why this process cannot read the schedule."""
+    """Return the next times of a schedule; or none, and why this process cannot read it."""
     try:
         return schedule.next_times(count), None
     except UsageError as error:

@@ -21,7 +21,7 @@ from rota.store.drivers.own import translate_refusals
 
 DAY_S = 86400.0
 NAMES_MAX = 8
-"""Beyond this many, functions are counted and not named."""
+"""Most functions that are named; beyond it they are counted."""
 
 
 def _keep(what: str, help: str, initially: str) -> Any:
@@ -31,7 +31,7 @@ def _keep(what: str, help: str, initially: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What `rota migrate` may set in the database."""
+    """Settings that `rota migrate` may write into the database."""
 
     payload_bytes_max: int | None = option(
         "--payload-bytes-max BYTES",

@@ -1,4 +1,4 @@
-"""`rota secrets` lists the keys of secrets; `rota secrets rotate` seals all under the first one."""
+"""`rota secrets` lists the keys of secrets; `rota secrets rotate` seals all under the first key."""
 
 from __future__ import annotations
 

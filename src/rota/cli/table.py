@@ -1,8 +1,7 @@
-"""Lays tables out: which columns are shown, how wide they are, and what gives way. Pure.
+"""Lays tables out: which columns are shown, how wide they are, and what is shortened. Pure.
 
-A column says what kind of values it has, and the kind says what may become of them where they do
-not fit. A column in which no row has a value is left out, and so are spare columns for which there
-is no room. What still does not fit goes to a line of its own below the row.
+The kind of a column decides how its values give way. A column without values is left out, and so is
+a spare column without room. What still does not fit goes to its own line below the row.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ from rich.text import Text
 GAP = 2
 """Columns between two values, and at the beginning of a line that continues a row."""
 SHRINK_TO = 24
-"""An error or a text is not made narrower than this, if it is wider."""
+"""Least width of a shortened error or text."""
 NAME_TO = 16
-"""Least width of a name that is shortened: less tells two workers of a host no longer apart."""
+"""Least width of a shortened name: less no longer tells two workers of a host apart."""
 _WORD = re.compile(r"\s*(?:[\d.]+ (?=(?:ms|s|min|h|d)\b))?\S+")
 """A word, or a number with its unit, and the spaces before it."""
 
 
 class Kind(Enum):
-    """What a column has, and so what happens if it does not fit."""
+    """The kind of a column's values, which decides how they give way."""
 
     PLAIN = "never cut: ids, times, statuses"
     NUMBER = "never cut, and flush right"
@@ -39,17 +38,17 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table: its title, and the kind of its values."""
+    """A column of a table: its title and the kind of its values."""
 
     title: str
     kind: Kind = Kind.PLAIN
     spare: bool = False
-    """Whether it is left out on a screen that is too narrow for all; the last one first."""
+    """Whether a narrow screen leaves the column out; the last spare column first."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """A column that has values, with the width that they need and the least that they can have."""
+    """A column with values, its needed width and its least width."""
 
     column: Column
     values: list[str]
@@ -104,7 +103,7 @@ def _measure(column: Column, values: list[str]) -> _Shown:
 
 
 def _leave_out(shown: list[_Shown], width: int) -> list[_Shown]:
-    """Leave out spare columns, the last one first, until the others fit, with the types whole."""
+    """Leave out spare columns, the last first, until the others fit, with the types whole."""
     kept = list(shown)
     for one in reversed(shown):
         needed = [(o.natural if o.column.kind is Kind.TYPE else o.least) + GAP for o in kept]
@@ -116,7 +115,7 @@ def _leave_out(shown: list[_Shown], width: int) -> list[_Shown]:
 
 
 def _fold(shown: list[_Shown], width: int) -> list[list[_Shown]]:
-    """Distribute the columns over as few lines as their least widths need, in their order."""
+    """Distribute the columns in their order over as few lines as their least widths need."""
     groups: list[list[_Shown]] = [[]]
     left = width
     for one in shown:
@@ -130,8 +129,7 @@ def _fold(shown: list[_Shown], width: int) -> list[list[_Shown]]:
 
 
 def _share_width(group: list[_Shown], room: int | None) -> list[int]:
-    """Return the widths of a line's columns. The widest that may be narrower gives way first, a
-    type last."""
+    """Return the widths of a line's columns. The widest shrinks first, a type last."""
     widths = [one.natural for one in group]
     over = 0 if room is None else sum(widths) + GAP * (len(widths) - 1) - room
     while over > 0 and (wider := [at for at in range(len(group)) if widths[at] > group[at].least]):
@@ -159,7 +157,7 @@ def _lines(groups: list[list[_Shown]], widths: list[list[int]], row: int | None)
 
 
 def _fit(value: str, kind: Kind, width: int) -> list[str]:
-    """Return a value as lines of this width, as its kind allows."""
+    """Return a value as lines of this width, in the way of its kind."""
     if cell_len(value) <= width:
         return [value]
     match kind:
@@ -178,8 +176,7 @@ def _pad(text: str, width: int, *, is_right: bool) -> str:
 
 
 def wrap(text: str, width: int, *, breaks_words: bool = False) -> list[str]:
-    """Break a text at spaces. A word that is wider than a line has a line of its own, or is
-    broken."""
+    """Break a text at spaces. A word wider than a line gets its own line, or is broken."""
     lines, line = [], ""
     for word in _WORD.findall(text):
         if line and cell_len(line + word) > width:
@@ -194,8 +191,8 @@ def wrap(text: str, width: int, *, breaks_words: bool = False) -> list[str]:
 
 
 def shorten_error(text: str, width: int) -> str:
-    """Shorten an error: the module of its class gives way first, then the class if it would take
-    half of the width, so that the message shows why."""
+    """Shorten an error: first the module of its class, then the class if it would take half of the
+    width, so that the message shows why."""
     kind, colon, message = text.partition(": ")
     if cell_len(text) > width and colon and " " not in kind:
         name = kind.rpartition(".")[2]
@@ -204,7 +201,6 @@ def shorten_error(text: str, width: int) -> str:
 
 
 def shorten_end(text: str, width: int) -> str:
-    """Shorten a text at its end, between two words if that leaves half of the width."""
     if cell_len(text) <= width:
         return text
     kept = _take(text, width - 1)
@@ -215,7 +211,7 @@ def shorten_end(text: str, width: int) -> str:
 
 
 def shorten_middle(text: str, width: int) -> str:
-    """Shorten a name in its middle: what tells names apart is at their ends."""
+    """Shorten a name in its middle: the ends tell names apart."""
     if cell_len(text) <= width:
         return text
     end = _take(text[::-1], (width - 1) // 2)[::-1]
@@ -223,7 +219,7 @@ def shorten_middle(text: str, width: int) -> str:
 
 
 def _take(text: str, width: int) -> str:
-    """Return as much of the beginning as fits: a letter may be two columns wide, or none."""
+    """Return the beginning that fits: a letter may be two columns wide, or none."""
     used = 0
     for at, sign in enumerate(text):
         used += cell_len(sign)

@@ -34,7 +34,7 @@ _OUR_FRAMES = (
     str(Path(importlib.__file__).parent),
     "<frozen importlib",
 )
-"""How the files begin whose frames say nothing of an App that cannot be imported."""
+"""Beginnings of file names whose frames say nothing about an App that cannot be imported."""
 
 AppOption = Annotated[
     str | None,
@@ -71,11 +71,8 @@ class Place:
 
     @contextmanager
     def session(self) -> Iterator[Session]:
-        """Connect to the database while the block runs, with the settings of the App if there is
-        one.
-
-        Raises ConfigurationError or DatabaseUnavailable at once; a pool would wait first.
-        """
+        """Connect to the database while the block runs, with the App's settings, if any. Raises
+        ConfigurationError or DatabaseUnavailable at once; a pool would wait first."""
         owner = self._find_owner()
         database = self.make_database(owner)
         with ExitStack() as stack:
@@ -89,30 +86,25 @@ class Place:
             yield opened
 
     def find_database(self) -> Database:
-        """Return the database, with the settings of the App if there is one."""
         return self.make_database(self._find_owner())
 
     def find_target(self) -> tuple[Database, App | None]:
-        """Return the database, with the settings of the App, and that App if there is one."""
         owner = None if self._needs_no_app else find_app(self.app)
         return self.make_database(owner), owner
 
     def find_schema(self) -> str:
-        """Return the schema. No App is imported if it is given."""
+        """Return the schema. A given schema needs no App."""
         return self.schema or self._find_schema(find_app(self.app))
 
     def find_packages(self) -> Sequence[Tables]:
-        """Return those of the App whose tables it needs; none, if it cannot be imported. No App is
-        imported if the schema is given and it is not."""
+        """Return the App's packages of tables; none without an importable App, or with only a
+        schema."""
         owner = None if self.schema and not self.app else self.find_app()[0]
         return () if owner is None else owner._declarations.packages
 
     def find_app(self) -> tuple[App | None, str | None]:
-        """Return the App if there is one, and why it cannot be imported.
-
-        Raises RotaError if nothing else names the database: otherwise a broken App must not block a
-        diagnosis.
-        """
+        """Return the App, if any, and why it cannot be imported. Raises RotaError only if nothing
+        else names the database: a broken App must not block a diagnosis."""
         try:
             return find_app(self.app), None
         except RotaError as error:
@@ -125,7 +117,6 @@ class Place:
         return bool(self.url and self.schema and not self.app)
 
     def _find_owner(self) -> App | None:
-        """Return the App; one that cannot be imported is a warning."""
         owner, failure = (None, None) if self._needs_no_app else self.find_app()
         if failure is not None:
             where = f"without the App, in schema {self._find_schema(None)}"
@@ -145,19 +136,18 @@ class Place:
 
 @dataclass(frozen=True)
 class Viewer(Place):
-    """The options of a command that shows what it has found."""
+    """The options of a command that shows what it found."""
 
     utc: bool = flag("--utc", "Print times in UTC, instead of how long ago they are.")
     as_json: JsonOption = False
 
     def read_times(self, opened: Session) -> Times:
-        """Read how instants are shown: by the clock of the database."""
         return Times(opened.read_clock(), self.utc)
 
 
 @dataclass(frozen=True)
 class Actor(Place, Reason):
-    """The options of a command that acts and says what it did."""
+    """The options of a command that acts and reports."""
 
     as_json: JsonOption = False
 
@@ -183,10 +173,7 @@ def need_app(reference: str | None) -> App:
 
 
 def find_app(reference: str | None) -> App | None:
-    """Return the App that the option, the environment or the nearest pyproject.toml names.
-
-    None if none of them names one.
-    """
+    """Return the App of the option, the environment or the nearest pyproject.toml; None: no App."""
     directory, reference = _reference(reference)
     if not reference:
         return None
@@ -204,7 +191,7 @@ def find_app(reference: str | None) -> App | None:
 
 
 def _describe_failed_import(error: Exception) -> str:
-    """Format an error with the frames of the user's code, and those of its causes."""
+    """Format an error with the frames of the user's code, and of its causes."""
     shown = TracebackException.from_exception(error)
     one: TracebackException | None = shown
     while one is not None:
@@ -228,11 +215,8 @@ def _reference(reference: str | None) -> tuple[Path, str | None]:
 
 
 def _here() -> Path:
-    """Return the current directory by the name that the shell uses.
-
-    A link such as `current` points to the latest release. A printed crontab must follow the link
-    after the next deploy, so the link is not resolved.
-    """
+    """Return the current directory by the name that the shell uses. A link such as `current` stays
+    unresolved: a printed crontab must follow the link after the next deploy."""
     here = Path.cwd()
     named = Path(os.environ.get("PWD", ""))
     with suppress(OSError):  # missing, or not readable by this user
@@ -242,7 +226,7 @@ def _here() -> Path:
 
 
 def _from_pyproject(start: Path) -> tuple[Path, str | None]:
-    """Find the nearest directory, upwards, whose pyproject.toml names the App, and its name."""
+    """Return the nearest directory, upwards, whose pyproject.toml names the App, and this name."""
     for directory in (start, *start.parents):
         path = directory / "pyproject.toml"
         # Path.is_file() raises if this user may not read the directory, as under `sudo -u app`.

@@ -45,7 +45,7 @@ KEY_S = 0.1
 LINES_MAX = 1_000
 """Most lines of a frame in a pipe."""
 WIDTH_MAX = 10_000
-"""Greatest width of a frame in a pipe: nothing that it shows is wider."""
+"""Greatest width of a frame in a pipe: nothing in a frame is wider."""
 INSTANT = re.compile("at|.*_(at|until)|oldest_due")
 """Names of instants among the facts."""
 
@@ -72,7 +72,7 @@ def top(
 
 
 def _read_instants(value: Any, name: str = "") -> Any:
-    """Return JSON of the database with its instants read: they are printed as elsewhere."""
+    """Return JSON of the database with its instants parsed, to print them as elsewhere."""
     match value:
         case dict():
             return {key: _read_instants(one, key) for key, one in value.items()}
@@ -84,11 +84,10 @@ def _read_instants(value: Any, name: str = "") -> Any:
 
 
 class Watch:
-    """Reads the database for frames. While it is unavailable, a frame shows the last facts."""
+    """Reads facts for frames. While the database is unavailable, a frame shows the last facts."""
 
     def __init__(self, database: Database) -> None:
         self.facts: dict[str, Any] = {}
-        """The result of the last query."""
         self._database = database
         self._stale_why: str | None = None
         self._opened = ExitStack()
@@ -106,7 +105,6 @@ class Watch:
         self._stale_why = None
 
     def read_again(self, every_s: float) -> None:
-        """Read the facts of the next frame, or note why they are stale."""
         try:
             self.read()
         except RotaError as error:
@@ -140,10 +138,7 @@ def _show(watch: Watch, every_s: float) -> None:
 
 @contextmanager
 def _keys() -> Iterator[Any]:
-    """Read single keys while the block runs.
-
-    Restores the terminal afterwards, also after SIGTERM and Ctrl-C.
-    """
+    """Read single keys in the block; restore the terminal, also after SIGTERM and Ctrl-C."""
     stdin = sys.stdin.fileno()
     before = termios.tcgetattr(stdin)
     handlers = {

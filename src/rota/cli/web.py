@@ -39,6 +39,6 @@ def web(
     database, owner = place.find_target()
     app = owner or App(database.url, schema=database.schema)
     typer.echo(f"the dashboard: http://{host}:{port}/", err=True)
-    # By its name: that room stands above this one.
+    # Imported by name: the dashboard stands above this package.
     serving = import_module("rota.dashboard.serving")
     serving.serve(app, host, port, token, read_only=read_only)

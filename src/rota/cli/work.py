@@ -34,8 +34,6 @@ from rota.worker.summary import Summary
 
 
 class LogLevel(StrEnum):
-    """The least severe level that is logged."""
-
     DEBUG = "debug"
     INFO = "info"
     WARNING = "warning"
@@ -48,7 +46,7 @@ NOT_PASSED_ON = ("database", "processes", "health_port", "ping", "channel")
 
 @dataclass(frozen=True, slots=True)
 class WorkOptions:
-    """How a worker works, or several of them."""
+    """How one worker works, or several workers."""
 
     queue: list[str] | None = option(
         "--queue NAME[=SLOTS]",
@@ -121,7 +119,6 @@ class WorkOptions:
 
     @property
     def is_parent(self) -> bool:
-        """Whether the work is done by processes of this one."""
         return self.processes is not None or bool(self.database)
 
 
@@ -149,7 +146,7 @@ def work(
         directory, _ = need_reference(app)
         Reloader(["work", *_arguments(context, ["reload", "channel"])], directory).run()
         return
-    # With a parent, only the parent pings.
+    # Only the parent pings, if there is one.
     ping = _ping_url(asked.ping) if asked.channel is None else None
     if asked.is_parent:
         _work_in_processes(asked, _arguments(context, NOT_PASSED_ON), ping, as_json=as_json)
@@ -220,7 +217,7 @@ def _work_in_processes(
 
 
 def _name_databases(urls: list[str], processes: int) -> list[ServedDatabase]:
-    """Raise UsageError for a database that is given twice, or for too many."""
+    """Raise UsageError for a repeated database, or for too many databases."""
     found: dict[str, ServedDatabase] = {}
     for url in map(make_plain, urls):
         name = name_place(url)
@@ -237,14 +234,14 @@ def _name_databases(urls: list[str], processes: int) -> list[ServedDatabase]:
 
 
 def make_sums() -> SumsMetrics | None:
-    """Return what sums the metrics of several processes; None: the extra is not installed."""
+    """Return the sums of the metrics of several processes; None: the extra is not installed."""
     if find_spec("prometheus_client") is None:
         return None
     return import_module("rota.integrations.prometheus_sums").Sums()  # type: ignore[no-any-return]
 
 
 def _arguments(context: typer.Context, but: Collection[str]) -> list[str]:
-    """Make the arguments of a worker process: the options of this command without the parent's."""
+    """Return the arguments of a worker process: this command's without the parent's options."""
     arguments: list[str] = []
     for taken in context.command.params:
         value = context.params[str(taken.name)]
@@ -257,8 +254,7 @@ def _arguments(context: typer.Context, but: Collection[str]) -> list[str]:
 
 
 def _sum(named: list[tuple[str | None, Summary]]) -> Summary:
-    """Add up the reports. `oldest_due` is that of the last process to end; of several databases the
-    oldest."""
+    """Add up reports. `oldest_due`: of the last process to end; the oldest of all databases."""
     last, reports = dict(named), [report for _, report in named]
     return Summary(
         sum(report.claimed for report in reports),
@@ -286,8 +282,8 @@ def _queues(given: list[str]) -> dict[str, int | None]:
 
 
 def _refuse_unfit(app: App) -> None:
-    """Raise at once if the database or its schema would keep the worker from working, or if it is
-    not the one of --database: an enqueue in a handler would go elsewhere."""
+    """Raise at once if the database or its schema would stop the worker, or if the App's database
+    is not that of --database: an enqueue in a handler would go elsewhere."""
     name, given = os.environ.get(DATABASE_VARIABLE), os.environ.get("ROTA_DATABASE_URL", "")
     own = app._find_url() if name and supervised.current is not None else None
     if own is not None and parse_url(own) != parse_url(make_plain(given)):

@@ -1,6 +1,5 @@
--- Says of jobs that were inserted for a batch, in this transaction, that they are its members.
--- Without any, the batch ends at once.
--- SECURITY DEFINER: a producer needs no right on a table but INSERT on job.
+-- Makes jobs, inserted for a batch in this transaction, its members. A batch without jobs ends at
+-- once. SECURITY DEFINER: a producer needs no right on a table but INSERT on job.
 -- Locks: none, because nobody else sees the batch yet.
 create or replace function {schema}.batch_add(p_batch bigint, p_ids bigint[])
 returns void

@@ -1,7 +1,7 @@
--- Makes a batch without members, and returns its id. In the same transaction batch_add gives it
--- its members. With p_parent it counts as one member of that batch, which must not have ended.
--- SECURITY DEFINER: a producer needs no right on a table but INSERT on job.
--- Locks: the row of the parent, shared, so that it is not counted meanwhile; index batch_pkey.
+-- Makes a batch without members, and returns its id; batch_add adds members in the same
+-- transaction. The batch counts as one member of p_parent, which must not have ended. SECURITY
+-- DEFINER: a producer needs no right on a table but INSERT on job.
+-- Locks: the row of the parent, shared, against a count meanwhile; index batch_pkey.
 -- Keeps: M72, what follows a batch waits for the batches in it.
 create or replace function {schema}.batch_open(p_then jsonb, p_on_failure text, p_parent bigint)
 returns bigint

@@ -1,7 +1,7 @@
--- Takes back a batch that was opened in this transaction, because each of its jobs joined another
--- one by its key: it does not count in its parent. Returns the batch of which those are members;
--- NULL: not all are of the same one.
--- SECURITY DEFINER: a producer needs no right on a table but INSERT on job.
+-- Takes back a batch that was opened in this transaction, because each of its jobs joined an
+-- existing job by its key: the batch does not count in its parent. Returns the batch of the
+-- existing jobs; NULL: they are not all of the same batch. SECURITY DEFINER: a producer needs no
+-- right on a table but INSERT on job.
 -- Locks: none; indexes batch_pkey, job_pkey and job_history_id.
 create or replace function {schema}.batch_withdraw(p_batch bigint, p_joined bigint[])
 returns bigint

@@ -1,9 +1,8 @@
--- Closes a breaker by hand, and forgets its failures: its jobs start at once. Without p_key: all of
--- its keys. Returns how many it closed or cleared. The first thousand of the waiting jobs are due
--- when this is committed, the others a moment later: a worker makes them due.
--- SECURITY DEFINER: a role that is granted this function needs no right on a table.
+-- Closes a breaker by hand, and forgets its failures. Without p_key: all keys. Returns how many
+-- keys it closed or cleared. The first thousand waiting jobs are due with the commit; a worker
+-- makes the rest due a moment later.
 -- Locks: the rows of the breakers, in the order of their keys; then as breaker_release.
--- Keeps: M87, who and why; M63, the result of a trial that still runs counts no more.
+-- Keeps: M87, who and why; M63, the result of a trial that still runs does not count.
 create or replace function {schema}.breaker_reset(
   p_name text,
   p_key text default null,

@@ -1,7 +1,6 @@
--- Opens a breaker by hand, for p_for; NULL: until a person resets it. Without p_key: the breaker if
--- it has no keys, otherwise all of its keys. Its jobs wait; those that run continue. Then one job
--- tries, as after failures; but once the time of all keys is over, each key is as it was.
--- SECURITY DEFINER: a role that is granted this function needs no right on a table.
+-- Opens a breaker by hand, for p_for; NULL: until a person resets it. Without p_key: all keys, or
+-- the breaker itself if it has none. Its jobs wait; running jobs continue. Then one job tries, as
+-- after failures; but after a trip of all keys, each key is as it was.
 -- Locks: the row of the breaker; index breaker_pkey.
 -- Keeps: M87, who and why.
 create or replace function {schema}.breaker_trip(

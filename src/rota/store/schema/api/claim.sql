@@ -1,12 +1,11 @@
 -- Claims up to n due jobs of a queue for a worker, by the leases of their types. A claimed job
 -- counts as begun; a start that must be recorded is recorded here. A job past its expires_at is not
--- returned; it becomes dead or, by its type's on_expired, is dropped.
+-- returned: it becomes dead or, by its type's on_expired, is dropped.
 --
--- `after` says how far the worker's previous claim got, so that a long queue is not walked from its
--- beginning each time: each row has the value for the next claim in `seen`. With `after`, a claim
--- that finds nothing returns one row that has only `seen`. Without `after`, or with '{}', the claim
--- searches from the beginning, and so it does every 10 s. Otherwise it looks 5 s behind, for jobs
--- that committed late, and further behind where that was requested.
+-- `after` is the `seen` of the previous claim's rows: the search continues there. With `after`, a
+-- claim that finds nothing returns one row that has only `seen`. Without `after`, or with '{}', and
+-- every 10 s, the claim searches the queue from its beginning. Otherwise it looks 5 s behind, for
+-- jobs that committed late, and further behind on request.
 -- Locks: the rows it returns, with SKIP LOCKED; index job_ready. The worker's row, not waited for.
 -- Keeps: M15, a program that can run SQL can be a worker; M30; M31.
 create or replace function {schema}.claim(

@@ -1,5 +1,5 @@
--- Declares a job type, as Python's `@app.job(…)` does. The last declaration of a name is in force.
--- It has the same defaults as Python.
+-- Declares a job type, with the defaults of Python's `@app.job(…)`. The last declaration of a name
+-- is in force.
 create or replace function {schema}.declare(
   job_type text,
   {option_arguments},

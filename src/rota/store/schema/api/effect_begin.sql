@@ -1,12 +1,12 @@
--- Writes that this claim is about to do something that must not be repeated blindly: call it before
--- a mail, a charge, a webhook, commit, and look at `state`:
+-- Writes that this claim is about to do something that must not be repeated blindly. Call it before
+-- a mail, a charge or a webhook, commit, and look at `state`:
 --   begun      do it, then call effect_finish; if it certainly did not happen, effect_withdraw
 --   done       it has happened: do not do it again; `result` is what was kept of it
 --   skip       it may have happened, and if_uncertain says not to repeat it
 --   uncertain  it may have happened, and a person must decide (effect_resolve): end the job as dead
---   held       another job is at it: snooze this one
--- if_uncertain: skip, repeat or dead. about: what it is found by, an object. A second call for the
--- same claim answers the same.
+--   held       another job is doing it: snooze this job
+-- if_uncertain: skip, repeat or dead. about: an object by which the effect is found. A second call
+-- for the same claim answers the same.
 create or replace function {schema}.effect_begin(
   id bigint,
   claims int,

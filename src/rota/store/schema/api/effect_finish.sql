@@ -1,5 +1,5 @@
 -- Writes that what effect_begin announced has happened, and what to keep of it, such as the
--- provider's id of the message. A second call for the same claim answers the same.
+-- provider's message id. A second call for the same claim answers the same.
 create or replace function {schema}.effect_finish(
   id bigint,
   claims int,

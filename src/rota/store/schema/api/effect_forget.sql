@@ -1,6 +1,5 @@
--- Forgets what effects are about, and their results, of all that are about this. That they are done
--- stays: nobody does them again. Returns how many there were. The action log has no word of what
--- they were about.
+-- Forgets the `about` and the result of all effects about p_about; they stay done, so nobody
+-- repeats them. Returns how many. The action log does not name p_about.
 -- Locks: the rows of the effects; index effect_about.
 -- Keeps: M45, a person's data can be erased; M87, who and why.
 create or replace function {schema}.effect_forget(

@@ -1,8 +1,8 @@
--- Settles an effect by hand: a person looked at the provider's side, and says whether it happened.
--- Done with a result: no job does it again. Not done: it is forgotten, and the next attempt that
--- asks begins it anew. One that is done is only with p_again: it happens once more then. p_step_of:
--- of a step, any job of its chain. Returns what became of it: done; not_done; or, where nothing was
--- changed: held, a job is at it now; is_done; unknown, there is no such effect.
+-- Settles an effect by hand, after a person looked whether it happened. Done: no job does it again.
+-- Not done: the effect is forgotten, and the next attempt begins it anew; of a done effect only
+-- with p_again, and then it happens once more. p_step_of: of a step, any job of its chain. Returns
+-- done or not_done; where nothing changed: held (a job is doing it now), is_done, or unknown (no
+-- such effect).
 -- Locks: the row of the effect; index effect_pkey.
 -- Keeps: M52, what is uncertain stops for a person; M87, who and why.
 create or replace function {schema}.effect_resolve(

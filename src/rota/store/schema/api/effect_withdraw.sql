@@ -1,5 +1,5 @@
--- Takes back what effect_begin announced, because it certainly did not happen: the server refused
--- the connection or the request. The next attempt begins it anew.
+-- Takes back what effect_begin announced, because it certainly did not happen, such as after a
+-- refused connection. The next attempt begins it anew.
 create or replace function {schema}.effect_withdraw(id bigint, claims int, key text)
 returns void
 language plpgsql security definer

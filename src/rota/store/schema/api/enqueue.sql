@@ -1,6 +1,5 @@
--- Enqueues one job, and answers as Python's `enqueue` does: with its id or, when its key is taken,
--- with the id and status of the job that holds the key. on_duplicate says what becomes of that job;
--- NULL: what the type declares.
+-- Enqueues one job. Returns its id or, when its key is taken, the id and status of the job that
+-- holds the key. on_duplicate says what happens to that job; NULL: what the type declares.
 create or replace function {schema}.enqueue(
   job_type text,
   payload jsonb default '{}',
@@ -96,8 +95,7 @@ begin
       return next;
       return;
     end if;
-    -- The job that held the key was cancelled, or gave it up, after the INSERT and before this
-    -- look-up: try again.
+    -- The holder freed the key between the INSERT and this look-up: try again.
   end loop;
   raise exception
     'the idempotency key % of job type % was taken and freed again and again; '

@@ -1,6 +1,6 @@
--- Ends an attempt that failed. By the retry rules stored with the type the job is retried, after a
--- delay with ±25 % jitter, or it is dead. fatal: dead at once. retry_after replaces the rules'
--- delay. A second call for the same claim answers the same.
+-- Ends an attempt that failed. The type's retry rules decide: the job is retried after a delay with
+-- ±25 % jitter, or is dead. fatal: dead at once. retry_after replaces the rules' delay. A second
+-- call for the same claim answers the same.
 create or replace function {schema}.fail(
   id bigint,
   claims int,

@@ -1,5 +1,4 @@
--- Hands a running job back, so that another worker can claim it at once. The attempt does not
--- count.
+-- Hands a running job back, so that another worker can claim it at once, uncharged.
 create or replace function {schema}.hand_back(id bigint, claims int)
 returns table (status text, run_at timestamptz)
 language sql security definer

@@ -1,9 +1,7 @@
 -- Cancels jobs. A waiting job ends at once. For a running job the request is kept and its worker is
--- woken; when the attempt ends without success, the job is cancelled in the same transaction. p_why
--- is cut to 500 characters on one line, p_by to 200. The first reason stays. Returns for each id
--- the answer (cancelled, requested, refused, not found) and the job's status now.
--- SECURITY DEFINER: a role that is granted this function may cancel jobs and needs no right on a
--- table. No role is by default.
+-- woken; when the attempt ends without success, the job is cancelled in the same transaction. The
+-- first reason stays. Returns for each id the answer (cancelled, requested, refused, not found) and
+-- the job's status now.
 -- Locks: the rows of the jobs, in id order; index job_pkey. Then the rows of their keys.
 -- Keeps: M87; M51, a cancelled job frees its key.
 create or replace function {schema}.job_cancel(
@@ -22,8 +20,8 @@ declare
   v_workers text[];
 begin
   perform {schema}.today_ensure();
-  -- As strong as the end of the job needs it, at once: a producer that keeps the job from starting
-  -- may change it afterwards, and would wait for this call while this call waits for it.
+  -- The strongest lock that the end needs, at once: a producer that keeps the job from starting may
+  -- change it later, and the two would wait for each other.
   perform from {schema}.job j
   where j.id = any (p_ids)
   order by j.id

@@ -1,7 +1,7 @@
 -- Discards jobs: they are dead, keep their keys of key_scope 'ttl', and wait for a person. Without
--- p_running a running one is refused.
+-- p_running a running job is refused.
 -- Locks: the rows of the jobs, in id order; index job_pkey.
--- Keeps: M87; M32, a worker that loses the job to it writes nothing.
+-- Keeps: M87; M32, a worker that loses the job to this call writes nothing.
 create or replace function {schema}.job_discard(
   p_ids bigint[],
   p_why text default null,

@@ -1,8 +1,7 @@
--- Erases what jobs were given and what they said: payload, meta, result, progress, errors, reasons
--- and effects; their keys become hashes. One that waits is cancelled, and a dead one archived. One
--- that runs is erased within an hour of its end. The audit log says who, why, which is required,
--- and how many. p_filter: a hash of what was searched for. Returns the answer for each job that
--- there is: erased, requested, or erased before.
+-- Erases payload, meta, result, progress, errors, reasons and effects of jobs; their keys become
+-- hashes. A waiting job is cancelled, a dead job archived; a running job is erased within an hour
+-- of its end. The audit log says who, why (required) and how many. p_filter: a hash of what was
+-- searched for. Returns for each job that exists: erased, requested, or erased before.
 -- Locks: the rows of the jobs, in id order; index job_pkey. Then as jobs_erase.
 -- Keeps: M45, a person's data can be erased; M87, who and why.
 create or replace function {schema}.job_erase(

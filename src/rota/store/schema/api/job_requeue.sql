@@ -1,13 +1,13 @@
 -- Requeues dead jobs. Each becomes a new job with the same origin, which takes over the key, the
--- progress and the place that the old one holds in its lane. The old job is archived with its
--- content, and says who requeued it, when, why and as which job. With p_payload, for a single job,
--- the new job has that payload instead; p_payload_version defaults to the type's. p_meta is added
--- to the meta. With p_fresh the steps that its handler finished, and the jobs that it waited for,
--- are forgotten, and it starts over. new_id is the id of the new job or, for a job that is refused,
--- the id as which it was requeued before. A key that was freed when the job died (key_scope 'live')
--- is taken again. If another job has it, the answer is `key held`, and new_id that job.
+-- progress and the place in the lane. The old job is archived with its content, and says who
+-- requeued it, when, why and as which job. p_payload, for a single job, replaces the payload;
+-- p_payload_version defaults to the type's. p_meta is added to the meta. With p_fresh the new job
+-- forgets finished steps and waits, and starts over. new_id is the id of the new job or, of a
+-- refused job, the id as which it was requeued before. A key that was freed when the job died
+-- (key_scope 'live') is taken again; if another job has it, the answer is `key held`, and new_id is
+-- that job.
 -- Locks: the rows of the jobs, in id order; index job_pkey. Then the rows of their keys, and of
--- their effects; index effect_job.
+--   their effects; index effect_job.
 -- Keeps: M44, the old job keeps its content and says what became of it; M51, the key moves along,
 --   and nothing is requeued beside the job that has its key now.
 create or replace function {schema}.job_requeue(
@@ -65,7 +65,7 @@ begin
   end loop;
   v_dead := array(select d.id from unnest(v_dead) d(id) where not v_held ? d.id::text);
   v_new := array(select nextval('{schema}.job_id_seq') from unnest(v_dead));
-  -- Without the key, which the old job still holds.
+  -- Without the key: the old job still holds it.
   insert into {schema}.keyless (job)
   select unnest(v_new);
   insert into {schema}.job (
@@ -132,8 +132,8 @@ begin
     where d.id = any (v_dead)
       and e.origin_id = coalesce(d.origin_id, d.id);
   end if;
-  -- The new job may ask for the others, so retention keeps them. No claim has the number 0: what
-  -- was uncertain stays so.
+  -- Retention keeps effects that the new job may ask for. No claim has the number 0: an uncertain
+  -- effect stays uncertain.
   update {schema}.effect e
   set
     job = p.new_id,

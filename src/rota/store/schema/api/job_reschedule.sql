@@ -1,9 +1,8 @@
 -- Moves queued, failed and waiting jobs to another time (p_run_at, or p_delay from now; in the past
--- means now), priority or queue. A job that is due afterwards is due from now: it goes to the end
--- of its line, where workers find it at once. One that has not run yet and moves to later gives up
--- its place in its lane. With the time its expiry moves: it has as long to start as
--- from its run_at before or, if it was claimed before, from its creation. The log has the old and
--- the new values.
+-- means now), priority or queue. A job that is due afterwards is due from now, at the end of its
+-- line, where workers find it at once. A new job that moves to later gives up its place in its
+-- lane. Its expiry moves along: the job has as long to start as from its run_at before or, if it
+-- was claimed before, from its creation. The log has the old and the new values.
 -- Locks: the rows of the jobs, in id order; index job_pkey.
 -- Keeps: M87; M30, a job that a worker has just claimed is refused.
 create or replace function {schema}.job_reschedule(
@@ -43,8 +42,8 @@ begin
     raise exception 'rota.job_reschedule: %; nothing was changed', v_wrong
       using errcode = 'invalid_parameter_value';
   end if;
-  -- By the primary key alone, as job_take_over does. Not FOR UPDATE: two producers that joined the
-  -- job, and so keep it from starting, would wait for each other.
+  -- By the primary key alone, as in job_take_over. Not FOR UPDATE: two producers that keep the job
+  -- from starting would wait for each other.
   v_done := array(
     select mine.id
     from (
@@ -75,9 +74,9 @@ begin
       priority = coalesce(p_priority, j.priority),
       queue = coalesce(p_queue, j.queue),
       status = case when j.status = 'waiting' then 'queued' else j.status end,
-      -- A job that has not run yet lets the others of its lane pass.
+      -- A job that has not run yet lets the rest of its lane pass.
       in_lane = case when j.status = 'failed' or v_run_at <= {schema}.clock() then j.in_lane end,
-      -- No other release has read its payload because of this.
+      -- A move lets no other release read the payload.
       waits_for = case when j.waits_for like 'payload %' then j.waits_for end,
       waits_since = case when j.waits_for like 'payload %' then j.waits_since end,
       updated_at = {schema}.clock()

@@ -1,17 +1,16 @@
--- Retries jobs, each as fits its status, which is read under the lock of its row. One that waits
--- for a later time or a retry is due now. So is a running one: its worker loses it. A dead one is
--- requeued, as by job_requeue: new_id is the new job. A waiting or finished one is refused, and
--- without p_running a running one.
+-- Retries jobs by their status, which is read under the lock of the row. A job that waits for a
+-- later time or a retry is due now. So is a running job: its worker loses it. A dead job is
+-- requeued as by job_requeue; new_id is the new job. Waiting and finished jobs are refused, and
+-- without p_running running jobs.
 --
--- All functions for people: they are SECURITY DEFINER, so that a role that is granted one may act
--- and needs no right on a table. No role is by default. p_ids has at most a thousand ids or so,
--- because their rows stay locked until the transaction ends. p_why is one line of at most 500
--- characters. p_by is one line of at most 200; it defaults to the role that logged in. Each
--- function returns for every id the answer (done, refused, not found; of a cancel also requested)
--- and the job's status now.
--- Locks: the rows of the jobs, in id order; index job_pkey. Then the rows of the keys of those that
---   had a request to cancel, and as job_requeue.
--- Keeps: M87; M32, a worker that loses the job to it writes nothing.
+-- All functions for people: SECURITY DEFINER, so that a role with EXECUTE needs no right on a
+-- table. No role has it by default. p_ids has at most a thousand ids or so: their rows stay locked
+-- until the transaction ends. p_why is one line of at most 500 characters; p_by one of at most 200,
+-- by default the role that logged in. Each function returns for every id the answer (done, refused,
+-- not found; of a cancel also requested) and the job's status now.
+-- Locks: the rows of the jobs, in id order; index job_pkey. Then the rows of the keys of jobs with
+--   a request to cancel, and as job_requeue.
+-- Keeps: M87; M32, a worker that loses the job to this call writes nothing.
 create or replace function {schema}.job_retry(
   p_ids bigint[],
   p_why text default null,
@@ -27,7 +26,7 @@ declare
   v_live bigint[];
 begin
   perform {schema}.today_ensure();
-  -- All of them, whatever their status: it decides below, and cannot change any more.
+  -- All ids, whatever their status: it is decided below, and cannot change any more.
   perform from {schema}.job j
   where j.id = any (p_ids)
   order by j.id

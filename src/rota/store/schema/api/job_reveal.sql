@@ -1,6 +1,5 @@
--- Returns the payload of a job as it is stored, for a person who wants to see what is masked
--- elsewhere, and records who looked and why, which is required. NULL: there is no such job, and
--- nothing is recorded. What is sealed stays so: the database has no key.
+-- Returns the payload of a job as it is stored, unmasked but still sealed, and records who looked
+-- and why (required). NULL: there is no such job, and nothing is recorded.
 -- Locks: none; indexes job_pkey and job_history_id.
 -- Keeps: M45 and M87, who looked and why.
 create or replace function {schema}.job_reveal(p_id bigint, p_why text, p_by text default null)

@@ -1,6 +1,5 @@
--- Gives no start of a key before p_for has passed: another side has said that it wants no more for
--- now. Only jobs to which workers have given a slot already still start.
--- SECURITY DEFINER: a role that is granted this function needs no right on a table.
+-- Gives no start of a key before p_for has passed, because the called service wants no more. Jobs
+-- that have a slot already still start.
 -- Locks: the stripe of the key, for at most 5 s; index rate_limit_key_pkey.
 -- Keeps: M62, for all workers.
 create or replace function {schema}.limit_delay(p_name text, p_key text, p_for interval)

@@ -1,8 +1,6 @@
 -- Changes a rate limit, for all workers and at once; what is NULL stays. A burst above the new
--- number of starts becomes that number. It stands until code declares other figures than it did
--- last. Jobs that wait for a limit that was raised come forward, the first thousand at once;
--- workers bring the others. SECURITY DEFINER: a role that is granted this function needs no right
--- on a table.
+-- number of starts becomes that number. The change stands until code declares new figures. If the
+-- limit was raised, the first thousand waiting jobs come forward at once; workers bring the rest.
 -- Locks: the row of the limit; as limits_replan.
 -- Keeps: M87, who and why.
 create or replace function {schema}.limit_set(

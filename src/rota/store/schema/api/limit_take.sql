@@ -1,7 +1,5 @@
--- Takes p_n starts of a limit now, if they are free; returns whether it did. For work that is no
--- job and shares the budget of jobs. The lock on the key is kept until the transaction ends: take
--- them in a short one. SECURITY DEFINER: a role that is granted this function needs no right on a
--- table.
+-- Takes p_n starts of a limit now, if they are free; returns whether it did. For work outside of
+-- jobs that shares their budget. The lock stays until the transaction ends: use a short one.
 -- Locks: the stripe of the key, for at most 5 s; index rate_limit_key_pkey.
 -- Keeps: M62, slots in any window of `per` cost at most `starts`.
 create or replace function {schema}.limit_take(

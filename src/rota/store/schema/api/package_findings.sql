@@ -1,5 +1,5 @@
--- Returns what packages have found: the rows of each function NAME_findings that `migrate` has made
--- for the tables of a package. One that fails is itself what was found.
+-- Returns the rows of each function NAME_findings that `migrate` made for the tables of a package.
+-- The error of a failing function is a finding itself.
 create or replace function {schema}.package_findings()
 returns table (package text, subject text, message text, cure text)
 language plpgsql stable

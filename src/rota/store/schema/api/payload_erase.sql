@@ -1,12 +1,11 @@
--- Erases what other rows than those of its jobs have of a payload: jobs that would follow a batch,
--- the log of schedules, and mail addresses in texts. An address is a text with an @ in the payload,
--- or in a personal argument of a job that contains it: call this first, then job_erase. Others,
--- such as `Will` or 1000, stand in what is said of somebody else.
--- `erased` takes the place of an address, in any case, also with %40 as in a URL: in errors, stacks
--- and reasons of other jobs, in actions and alerts, in who paused or changed what, and why, and in
--- effects whose job has left history. A key that has one becomes its hash. Another address that
--- ends or begins so stays.
--- Returns what it took away from live work, and what it could not erase:
+-- Erases what other rows than the jobs' own have of a payload: jobs that would follow a batch, the
+-- log of schedules, and mail addresses in texts. An address is a text with an @ in the payload, or
+-- in a personal argument of a job that contains the payload: call this first, then job_erase. Other
+-- values, such as `Will` or 1000, stay: they may be about somebody else. `erased` replaces an
+-- address, in any case, also with %40: in errors, stacks and reasons of other jobs, in actions and
+-- alerts, in who paused or changed what and why, and in effects whose job has left history. A key
+-- with an address becomes its hash. A longer address that contains it stays. Returns what it took
+-- from live work, and what it could not erase:
 --   batch      a job that was to follow this batch is not enqueued
 --   schedule   this schedule gives it to its jobs
 --   partition  this table is detached or archived
@@ -70,7 +69,7 @@ begin
         ) mine
         join {schema}.job_type t on t.name = {schema}.canonical_type(mine.job_type)
         cross join lateral unnest(t.personal_fields) field(name)
-        -- A text: an object has addresses of others, such as one to write to.
+        -- A text: an object has addresses of other people, such as a recipient.
         cross join lateral (select mine.payload -> field.name) one(value)
       ) v
       cross join lateral (

@@ -1,6 +1,5 @@
 -- Pauses a queue: once this is committed, no job of it is claimed until p_until has passed (NULL:
 -- until a person resumes it). Running jobs continue. The queue need not have had a job yet.
--- SECURITY DEFINER: a role that is granted this function needs no right on a table.
 create or replace function {schema}.queue_pause(
   p_queue text,
   p_until timestamptz default null,

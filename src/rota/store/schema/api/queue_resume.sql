@@ -1,5 +1,4 @@
--- Resumes a queue. Returns false, and writes nothing, when the queue is not paused. The workers'
--- frontiers did not move during the pause; the workers are woken.
+-- Resumes a queue, and wakes its workers. Returns false, and writes nothing, when it is not paused.
 -- Locks: the row of the queue.
 -- Keeps: M87.
 create or replace function {schema}.queue_resume(

@@ -1,7 +1,6 @@
--- Sets how many jobs of a queue may run at once, over all workers; p_max_running NULL: as many as
--- the workers have slots. It holds for the next claim. Jobs that run continue, also those beyond a
--- lower number. The queue need not have had a job yet. Returns the number before; NULL: there was
--- none. SECURITY DEFINER: a role that is granted this function needs no right on a table.
+-- Sets how many jobs of a queue may run at once, over all workers; NULL: no cap. It holds from the
+-- next claim on; running jobs beyond a lower number continue. The queue need not have had a job
+-- yet. Returns the number before; NULL: there was none.
 -- Locks: the row of the queue; then as caps_release.
 -- Keeps: M87, who and why; M60, what waited for a free slot is found as soon as there is one.
 create or replace function {schema}.queue_set_max_running(

@@ -1,5 +1,5 @@
--- Renews a lease, and returns whether the job has a request to cancel. A row that another
--- transaction has locked is not waited for: the job stays held under its current lease.
+-- Renews a lease, and returns whether the job has a request to cancel. A locked row is not waited
+-- for: the job stays held under its current lease.
 create or replace function {schema}.renew(id bigint, claims int)
 returns table (locked_until timestamptz, cancel_requested boolean, cancel_reason text)
 language plpgsql security definer

@@ -1,6 +1,6 @@
--- Returns what came of the jobs that a running job has waited for: succeeded, dead, archived (it
--- was dead, and is archived), cancelled, or gone (nothing is kept of it). job is the one that
--- ended: another one than awaited if a person requeued that. No rows before its first wait is over.
+-- Returns how the jobs ended that a running job has waited for: succeeded, dead, archived (dead,
+-- and archived), cancelled, or gone (no row is left). job is the one that ended: another than
+-- awaited if a person requeued it. No rows before the first wait is over.
 create or replace function {schema}.results(id bigint, claims int)
 returns table (
   awaited bigint,

@@ -1,6 +1,5 @@
--- Lets this copy work: records its own identity. Returns false when the recorded identity is right
--- already. In either case it moves sequences that are behind their ids, because a copy may come
--- without them.
+-- Lets a restored copy work: records its own identity, and moves sequences that are behind their
+-- ids. Returns false when the recorded identity was right already.
 -- Locks: the row of `installation`; as ids_ensure.
 -- Keeps: M87; a production dump in staging does nothing until a person releases it.
 create or replace function {schema}.resume_copy(p_why text default null, p_by text default null)

@@ -1,4 +1,4 @@
--- Pauses a schedule: from now on no tick is enqueued; a run that is already enqueued still runs. A
+-- Pauses a schedule: no tick is enqueued from now on; a run that is already enqueued still runs. A
 -- second pause replaces p_why and p_by; paused_at stays. Returns `paused` or `not found`.
 -- Locks: the row of the schedule.
 -- Keeps: M87, who and why.

@@ -1,6 +1,6 @@
--- Creates a schedule from an object with columns of schedule, or changes the one of that name.
--- p_origin is api, cli or sql. A pause and next_run_at stay as in schedules_write. Returns `made`,
--- `changed`, or `code`: code declares the schedule, and nothing was changed.
+-- Creates or changes the schedule of a name, from an object with columns of schedule. p_origin is
+-- api, cli or sql. A pause and next_run_at stay as in schedules_write. Returns `made`, `changed`,
+-- or `code`: code declares the schedule, and nothing changed.
 -- Locks: the row of the schedule.
 -- Keeps: M87, who and why.
 create or replace function {schema}.schedule_put(
@@ -35,7 +35,7 @@ begin
   end if;
   perform {schema}.log_action(
     'put'::text, p_why, p_by, v_name,
-    -- What the payload says of people is not for the log, nor what it may say of them.
+    -- The log gets no payload that says, or may say, something of people.
     p_detail => case
       when {schema}.hidden_fields(p_schedule ->> 'job_type') is null
         and exists (

@@ -1,7 +1,6 @@
--- Lets a running job wait until other jobs have ended. The attempt does not count. on_failure
--- 'wait': while one of them is dead, it waits until a person has retried or archived that one. When
--- it is claimed again, `results` says what came of them. A worker in Python, or a drain, lets it go
--- on.
+-- Lets a running job wait until other jobs have ended, uncharged. on_failure 'wait': it also waits
+-- while one of them is dead, until a person has retried or archived that job. `results` then says
+-- how they ended. A worker in Python, or a drain, must let the job go on.
 create or replace function {schema}.wait_for(
   id bigint,
   claims int,

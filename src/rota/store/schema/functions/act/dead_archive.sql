@@ -1,7 +1,6 @@
--- Archives jobs that have been dead for as long as dead jobs are kept and that no person has
--- resolved. The resolution says so. Their keys are freed, as when you archive a job. A job
--- that halts its lane stays, because its lane would go on. Returns how many. p_only: only these
--- jobs; NULL: all.
+-- Archives jobs that no person has resolved and that have been dead for as long as dead jobs are
+-- kept; the resolution says so. Their keys are freed. A job that halts its lane stays: its lane
+-- would go on. Returns how many. p_only: only these jobs; NULL: all.
 -- Locks: the rows of the jobs, with SKIP LOCKED; index job_dead. Then the rows of their keys.
 -- Keeps: M44, a dead job never just disappears; M13; M60, only a person lets a halted lane go on.
 create or replace function {schema}.dead_archive(p_limit int, p_only bigint[] default null)

@@ -1,4 +1,4 @@
--- Locks the rows of these jobs, in id order, and returns those that are dead.
+-- Locks the rows of these jobs, in id order, and returns the dead jobs among them.
 create or replace function {schema}.dead_lock(p_ids bigint[])
 returns bigint[]
 language sql

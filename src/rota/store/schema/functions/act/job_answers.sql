@@ -1,6 +1,5 @@
--- Returns what an action did to each of these jobs, and each job's status now. The answer is p_as
--- for the jobs in p_done. An archived dead job is `dead` here, with the id as which it was
--- requeued.
+-- Returns what an action did to each job (p_as for the jobs in p_done), and its status now. An
+-- archived dead job is `dead` here, with the id as which it was requeued.
 create or replace function {schema}.job_answers(p_ids bigint[], p_done bigint[], p_as text)
 returns table (id bigint, answer text, status text, new_id bigint)
 language sql stable

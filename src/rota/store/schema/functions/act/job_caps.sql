@@ -1,5 +1,4 @@
--- Returns the caps that count these jobs, of its type before that of its queue: NULL, NULL for a
--- job that no cap counts.
+-- Returns the caps that count these jobs, the type's before the queue's; NULL, NULL: no cap does.
 -- Locks: none; indexes job_pkey, job_type_capped and queue_capped.
 create or replace function {schema}.job_caps(p_ids bigint[])
 returns table (queue text, job_type text, type_cap text, queue_cap text)

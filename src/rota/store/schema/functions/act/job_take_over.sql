@@ -1,7 +1,7 @@
--- Moves jobs to where a person wants them: `queued` and due (retry), or `dead` (discard). A
--- running job loses its lease, and the loss is charged as the reaper would charge it. Its fence
--- grows, so the job's worker, which is woken, can write nothing more for it. A running job with a
--- request to cancel becomes cancelled, not queued. Without p_running such jobs are refused.
+-- Moves jobs to where a person wants them: `queued` and due (retry), or `dead` (discard). A running
+-- job loses its lease, and is charged as the reaper would charge it. Its fence grows, so its
+-- worker, which is woken, can write nothing more for it. A running job with a request to cancel
+-- becomes cancelled, not queued. Without p_running, running jobs are refused.
 create or replace function {schema}.job_take_over(
   p_verb text,
   p_ids bigint[],
@@ -76,7 +76,7 @@ begin
       and j.in_lane
       and {schema}.lane_keeps(j.job_type, 'dead'::text, null::float8, null::text)
   );
-  -- All ids: jobs that ran have left `running`, and jobs that were cancelled are gone.
+  -- All ids: jobs that ran have left `running`, and cancelled jobs are gone.
   update {schema}.job j
   set
     status = case when v_discards then 'dead' else 'queued' end,
@@ -102,7 +102,7 @@ begin
   where j.id = any (v_done);
   if v_discards then
     perform {schema}.keys_give_up(v_done);
-    -- Those that ran were counted when they left `running`.
+    -- Jobs that ran were counted when they left `running`.
     perform {schema}.batches_count_dead(
       array(select m.id from unnest(v_done, v_was) m(id, was) where m.was <> 'running'),
       1

@@ -1,6 +1,6 @@
 -- Writes to the audit log what a person did to a schedule or a queue; with neither, to everything.
--- Where the rows came without their sequences, it sets these right first: a copy must be paused
--- before anything else is done to it.
+-- In a restore without sequences it first sets these right: a copy must be paused before anything
+-- else.
 -- Locks: only then as ids_ensure.
 -- Keeps: M87, who and why.
 create or replace function {schema}.log_action(

@@ -1,4 +1,4 @@
--- The key of a limit or breaker as text; '': there is none, or the value can be none.
+-- Returns the key of a limit or breaker as text; '': there is none, or the value cannot be a key.
 create or replace function {schema}.asks_key(p_value jsonb)
 returns text
 language sql immutable

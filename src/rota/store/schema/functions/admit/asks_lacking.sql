@@ -1,5 +1,5 @@
--- Returns the first of these names for which this meta has no text and no number under rota.asks;
--- NULL: it has them all.
+-- Returns the first of these names that has no text and no number in this meta, under rota.asks;
+-- NULL: all have.
 create or replace function {schema}.asks_lacking(p_names text[], p_meta jsonb)
 returns text
 language sql immutable parallel safe

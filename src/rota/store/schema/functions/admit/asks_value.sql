@@ -1,5 +1,5 @@
--- What the row of a job says of its limit's or its breaker's p_name (limit, cost or breaker), where
--- p_from of the asks_from of its type says. NULL: nothing, or the type has none.
+-- Returns p_name (limit, cost or breaker) from the row of a job, where p_from, an entry of its
+-- type's asks_from, says. NULL: nothing, or the type has none.
 create or replace function {schema}.asks_value(
   p_name text, p_from jsonb, p_meta jsonb, p_payload jsonb
 )

@@ -1,6 +1,6 @@
--- Says what keeps a job from running that job_admit did not admit (for job_claim_one): its cap, as
--- in waits_for; 'lane ID', the job that holds a place of its lane or stands before it; otherwise
--- its status, or `locked`: another transaction holds its lane or its cap.
+-- Says why job_admit did not admit a job (for job_claim_one): its cap, as in waits_for; 'lane ID',
+-- the job that holds a place of its lane or stands before it; otherwise its status, or `locked`:
+-- another transaction holds its lane or its cap.
 -- Locks: none; indexes job_pkey and job_lane.
 create or replace function {schema}.held_up_by(p_id bigint)
 returns text

@@ -1,9 +1,8 @@
--- Decides which of the jobs that a claim has picked may run: first their lanes, then their
--- breakers, the caps of their types and those of their queues, and their rate limits. The others
--- are parked; those whose lane or cap another transaction holds for long stay as they are. Limits
--- give starts up to p_ahead before their slots; NULL: they and breakers are not asked. Returns the
--- jobs that may run, the types (former names too) and queues whose jobs count in a cap, and the
--- starts, as claimed_job says them.
+-- Decides which of the jobs that a claim has picked may run, by their lanes, breakers, the caps of
+-- types and of queues, and rate limits, in this order. The rest are parked; jobs whose lane or cap
+-- another transaction holds for long stay as they are. Limits give starts up to p_ahead before
+-- their slots; NULL: limits and breakers are not asked. Returns the jobs that may run, the types
+-- (former names too) and queues whose jobs count in a cap, and the starts, as in claimed_job.
 -- Locks: the stripes of the lanes, caps and limits, after the rows, which the caller has locked;
 --   then as breakers_admit and limits_admit.
 -- Keeps: M60, M61, M62, M63; M30, decided in statements that begin after the stripes are locked.
@@ -79,7 +78,7 @@ begin
     from {schema}.limits_admit(ids, v_missing, p_ahead) l;
   end if;
   if v_trials is not null then
-    -- What was refused after its breaker let it try.
+    -- A job that its breaker let try was refused afterwards.
     perform {schema}.trial_end(j.id, j.claims + 1, 'unknown'::text, null::text)
     from {schema}.job j
     where j.id = any (v_trials)

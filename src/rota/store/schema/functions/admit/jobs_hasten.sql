@@ -1,7 +1,6 @@
 -- Makes jobs that wait for a breaker due from p_from on, in this order, a millisecond apart, if
--- they would be due later. p_is_closed: they wait for it no longer. A row that another transaction
--- has locked, or that a trigger of the user's refuses, stays as it is: a sweep finds it. As many
--- idle workers are woken. Returns how many it moved.
+-- they would be due later. p_is_closed: the wait is over. A row that is locked, or that a user's
+-- trigger refuses, is left to a sweep. Wakes as many idle workers. Returns how many it moved.
 -- Locks: the rows, with SKIP LOCKED; index job_pkey.
 create or replace function {schema}.jobs_hasten(
   p_ids bigint[], p_from timestamptz, p_is_closed boolean

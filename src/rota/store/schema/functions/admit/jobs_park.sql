@@ -1,8 +1,8 @@
--- Takes due jobs out of the ready ones: until their caps (p_rooms) let them run, or their lanes
--- (NULL), or, for a limit or a breaker, until p_run_ats. The arrays run parallel. A job that waits
--- for a cap or limit has won its lane before, and holds a place there from now on. One that comes
--- back to the line for the same cap has its old place in it. The caller has locked the rows. A row
--- that a trigger of the user's refuses stays as it is.
+-- Parks due jobs: until their caps (p_rooms) or, where NULL, their lanes let them run; of a limit
+-- or a breaker until p_run_ats. The arrays run parallel. A job that waits for a cap or limit has
+-- won its lane before, and holds a place there. A job that comes back for the same cap has its old
+-- place in the line. The caller has locked the rows. A row that a user's trigger refuses stays as
+-- it is.
 -- Locks: the rows; index job_pkey.
 create or replace function {schema}.jobs_park(
   p_ids bigint[], p_rooms text[], p_run_ats timestamptz[]

@@ -1,9 +1,8 @@
--- Makes waiting jobs claimable again, due from now: so they are ahead of every worker's frontier,
--- and behind the other jobs of their queue. p_of_lane: those that wait for their lane take a place
--- of it, and those that wait for something else by now stay; otherwise it is the other way round.
--- p_keep_line: those of a cap keep their place in its line; otherwise they come back to it as
--- newcomers. A row that another transaction has locked, or that a trigger of the user's refuses,
--- stays as it is: a sweep finds it. As many idle workers are woken. Returns how many it released.
+-- Makes waiting jobs claimable again, due from now: ahead of every worker's frontier, and behind
+-- the jobs of their queue. p_of_lane: only jobs that wait for their lane, which take a place of it;
+-- otherwise only jobs that wait for something else. p_keep_line: jobs of a cap keep their place in
+-- its line; otherwise they return to it as newcomers. A row that is locked, or that a user's
+-- trigger refuses, is left to a sweep. Wakes as many idle workers. Returns how many it released.
 -- Locks: the rows, with SKIP LOCKED; index job_pkey.
 create or replace function {schema}.jobs_release(
   p_ids bigint[], p_of_lane boolean, p_keep_line boolean

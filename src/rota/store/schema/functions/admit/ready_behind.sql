@@ -1,5 +1,6 @@
--- Returns the next thousand ready jobs behind each queue's and priority's last of p_ids: those that
--- wait for nothing, or for one of p_rooms (NULL: for a breaker). A job with a lane asks it first.
+-- Returns the next thousand ready jobs behind the last of p_ids, of each queue and priority, that
+-- wait for nothing or for one of p_rooms (NULL: for a breaker). Jobs that must ask a lane are left
+-- out.
 -- Locks: none; indexes job_pkey and job_ready.
 create or replace function {schema}.ready_behind(p_ids bigint[], p_rooms text[])
 returns setof bigint

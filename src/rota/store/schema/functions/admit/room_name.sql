@@ -1,4 +1,4 @@
--- Returns what waits_for says of a job that waits for a key of a limit or a breaker.
+-- Returns the waits_for of a job that waits for a key of a limit or a breaker.
 create or replace function {schema}.room_name(p_kind text, p_name text, p_key text)
 returns text
 language sql immutable parallel safe

@@ -1,7 +1,6 @@
--- Gives the places that became free in these lanes, and the slots in these caps (each as often as
--- it became free), to the jobs that wait for them. Whoever ends jobs calls it in the same
--- transaction, after its own row changes. Of stripes that it does not get within p_wait_ms, a sweep
--- finds what is free.
+-- Gives freed places of lanes and slots of caps (each room as often as it became free) to the jobs
+-- that wait for them. Whoever ends jobs calls it in the same transaction, after its own row
+-- changes. What is free under stripes that it does not get within p_wait_ms, a sweep finds.
 -- Locks: the stripes of the lanes and caps; then rows, with SKIP LOCKED.
 -- Keeps: M60, a lane goes on as soon as a place in it is free.
 create or replace function {schema}.rooms_advance(p_rooms text[], p_wait_ms int)

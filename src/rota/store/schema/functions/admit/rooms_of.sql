@@ -1,5 +1,5 @@
--- Returns what these jobs leave when they end: their lanes, and the caps in which they count, each
--- as often as they do. It is read before they end, for rooms_advance.
+-- Returns the lanes and the caps in which these jobs hold places, each as often. Read it before the
+-- jobs end, for rooms_advance.
 -- Locks: none; index job_pkey.
 create or replace function {schema}.rooms_of(p_ids bigint[])
 returns text[]

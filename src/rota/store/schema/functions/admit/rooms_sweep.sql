@@ -1,10 +1,10 @@
--- Gives free places to jobs that wait for their lane or for a cap, where nobody else did: a holder
--- was cancelled in a transaction of the application's or deleted by hand, its end could not wait
--- for the stripe, or a cap was raised by hand. Likewise it makes jobs due whose breaker is closed.
--- Reads up to p_limit breakers, lanes and caps, in the order of their names ('breaker NAME KEY',
--- 'group KEY', 'queue NAME', 'type NAME'), from behind p_after on. p_counts: running jobs that
--- began before their cap are counted in it. Returns the last name that it read (NULL: it came to
--- the end), how many these were, and how many jobs it let go.
+-- Gives free places to jobs that wait for their lane or a cap, where nobody else did: the holder
+-- was ended in an application's transaction or deleted by hand, its end did not get the stripe, or
+-- a cap was raised by hand. Also makes jobs due whose breaker is closed. Reads up to p_limit
+-- breakers, lanes and caps, in the order of their names ('breaker NAME KEY', 'group KEY', 'queue
+-- NAME', 'type NAME'), from behind p_after on. p_counts: it first counts running jobs that began
+-- before their cap. Returns the last name that it read (NULL: it came to the end), how many names,
+-- and how many jobs it let go.
 -- Locks: the stripes of the lanes that have a free place, not waited for; rows, with SKIP LOCKED;
 --   indexes job_put_off, job_waits and job_lane.
 -- Keeps: M60, no lane stands still for ever, and no job waits while a slot is free.
@@ -59,7 +59,7 @@ begin
     ),
     0
   );
-  -- Last what others wait for: the stripes, and the rows of running jobs.
+  -- Last, because other sessions wait for stripes and for rows of running jobs.
   v_lanes := array(
     select distinct h.lane
     from {schema}.lane_heads(v_lanes) h

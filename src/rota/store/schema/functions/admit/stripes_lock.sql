@@ -1,12 +1,12 @@
 -- Locks the stripes of these keys ('group KEY', 'limit NAME …', 'type NAME', 'queue NAME') until
 -- the transaction ends, in ascending order, and returns the keys whose stripes it did not get. It
--- waits at most p_wait_ms for one of them, and after that for none: a transaction that never ends
--- must hold back only the lanes, caps and limits of its stripes.
+-- waits at most p_wait_ms for one stripe, and then for none: a transaction that never ends must
+-- hold back only its own stripes.
 --
--- Who holds stripes decides in a later statement, with a snapshot from after the lock; so it needs
--- READ COMMITTED. Under another level it gets none.
--- Locks: advisory ones, 256 of each schema. A caller has locked its own rows before; afterwards it
---   touches others with SKIP LOCKED only. So nobody who holds a stripe waits for a row.
+-- The caller decides in a later statement, whose snapshot is from after the lock; so it needs READ
+-- COMMITTED, and under another level it gets no stripe.
+-- Locks: advisory locks, 256 of each schema. A caller has locked its own rows before; afterwards it
+--   touches other rows with SKIP LOCKED only. So nobody who holds a stripe waits for a row.
 -- Keeps: M60, two decisions about one lane or one cap never happen side by side.
 create or replace function {schema}.stripes_lock(p_keys text[], p_wait_ms int)
 returns text[]

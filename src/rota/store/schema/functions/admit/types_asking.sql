@@ -1,6 +1,5 @@
--- Returns the types, former names too, of whose jobs a claim asks more than their lanes and caps:
--- those with a rate limit, or with a breaker of which some key is not closed. The planner inlines
--- the function, because it has no search_path of its own.
+-- Returns the types, former names too, that have a rate limit, or a breaker with a key that is not
+-- closed: a claim asks more of their jobs. The function has no search_path: the planner inlines it.
 -- Locks: none; index job_type_asking.
 create or replace function {schema}.types_asking()
 returns setof text

@@ -1,5 +1,5 @@
 -- Returns whether too many jobs died within the period of a rule and wait for a person (for
--- alert_matches). It reads the newest of them, at most 1,000 or as many as the rule asks for.
+-- alert_matches). It reads the newest 1,000, or as many as the rule asks for.
 create or replace function {schema}.alert_dead(p_rule {schema}.alert_rule)
 returns table (subject text, value float8, message text)
 language sql stable

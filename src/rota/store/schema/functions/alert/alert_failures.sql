@@ -1,5 +1,4 @@
--- Returns the newest 10,000 attempts that failed between p_since and p_until. They are enough to
--- recognise many similar failures.
+-- Returns the newest 10,000 attempts that failed between p_since and p_until.
 create or replace function {schema}.alert_failures(p_since timestamptz, p_until timestamptz)
 returns table (
   job bigint,

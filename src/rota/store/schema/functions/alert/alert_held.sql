@@ -1,10 +1,7 @@
 -- Returns what has held jobs back for longer than the period of a rule (for alert_matches):
--- breakers that are not closed; types whose payloads no release reads; a queue, or everything, that
--- is paused while jobs are due; the worker to which the database has refused something for the
--- longest time.
---
--- In a restored copy nothing runs: a rule of pauses says so. Workers evaluate no rules there, so
--- only `rota check` does.
+-- breakers that are not closed; types whose payloads no release reads; pauses with due jobs; the
+-- worker to which the database has refused something for the longest time. In a restored copy,
+-- which runs nothing, a rule of pauses says so; only `rota check` evaluates rules there.
 create or replace function {schema}.alert_held(p_rule {schema}.alert_rule)
 returns table (subject text, value float8, message text)
 language sql stable

@@ -1,7 +1,6 @@
 -- Returns the rate limits with a key whose backlog is longer than the period of a rule (for
--- alert_matches): at least at_least jobs wait, and the last of them is handed back to a time
--- further ahead than that. A rule reads 1,000 keys, and counts 10,000 jobs of each of the 100
--- worst.
+-- alert_matches): at least at_least jobs wait, the last until after that period. A rule reads 1,000
+-- keys, and counts 10,000 jobs of each of the 100 worst.
 create or replace function {schema}.alert_limits(p_rule {schema}.alert_rule)
 returns table (subject text, value float8, message text)
 language sql stable

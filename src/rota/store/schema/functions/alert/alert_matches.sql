@@ -1,7 +1,6 @@
--- Returns what a rule finds now: its subjects, each with a figure, a sentence and how severe it is,
--- the worst 100 first. It only reads, and reads a bounded part of each index. SECURITY DEFINER: a
--- monitoring role needs no right to read payloads. The function shows only names of types, queues
--- and errors.
+-- Returns what a rule finds now: its subjects, each with a figure, a sentence and its severity, the
+-- worst 100 first. SECURITY DEFINER: a monitoring role needs no right to read payloads; it sees
+-- only names of types, queues and errors.
 -- Locks: none; indexes job_dead, job_ready, job_waits and attempt_finished, a bounded part of each.
 -- Keeps: M86, the cost does not grow with the number of jobs.
 create or replace function {schema}.alert_matches(p_rule text)

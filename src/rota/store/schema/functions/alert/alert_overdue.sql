@@ -1,5 +1,4 @@
--- Returns the schedules that have not fired for longer than the period of a rule (for
--- alert_matches).
+-- Returns the schedules that have not fired for longer than a rule's period (for alert_matches).
 create or replace function {schema}.alert_overdue(p_rule {schema}.alert_rule)
 returns table (subject text, value float8, message text)
 language sql stable

@@ -1,6 +1,6 @@
--- Says which releases the attempts are of, those with the most first, and how long ago each
--- started; NULL: no release is known. An attempt without one is NULL in the array. A release that
--- came back after another counts from then on.
+-- Says which releases the attempts are of, the most frequent first, and how long ago each started;
+-- NULL: no release is known. NULL in the array: an attempt without a release. A release that came
+-- back after another counts from its return.
 create or replace function {schema}.alert_releases(p_releases text[])
 returns text
 language sql stable

@@ -1,5 +1,5 @@
--- Returns which pauses ended, and when: those that a person ended within p_period, among the newest
--- 10,000 actions, and those whose `until` has passed. queue NULL: everything.
+-- Returns the pauses that ended, and when: by a person within p_period, among the newest 10,000
+-- actions, or by their `until`. queue NULL: everything.
 create or replace function {schema}.alert_resumed(p_period interval)
 returns table (queue text, at timestamptz)
 language sql stable

@@ -1,5 +1,5 @@
--- Takes the rules that are due to be evaluated. One worker gets a rule; no other worker gets it for
--- the next 50 s. The alerts of a disabled rule end.
+-- Takes the rules that are due to be evaluated, for 50 s: no other worker gets them meanwhile. The
+-- alerts of a disabled rule end.
 -- Locks: the rows of the rules, with SKIP LOCKED.
 -- Keeps: M86, one of all workers evaluates a rule at a time.
 create or replace function {schema}.alert_take()

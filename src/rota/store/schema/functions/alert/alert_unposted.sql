@@ -1,6 +1,6 @@
--- Takes the notifications of alerts that are not posted yet. One worker gets each; no other worker
--- gets it for the next 50 s. A posted one is never taken again. One whose post failed comes after
--- those that were not tried, so that a few that the URL refuses do not block all others.
+-- Takes the unposted notifications of alerts, for 50 s: no other worker gets them meanwhile.
+-- Untried notifications come before failed ones, so that a URL that refuses a few does not block
+-- the rest.
 -- Locks: the rows of the alerts, with SKIP LOCKED.
 -- Keeps: M86, one of all workers posts it; a failed post is retried.
 create or replace function {schema}.alert_unposted(p_limit int)

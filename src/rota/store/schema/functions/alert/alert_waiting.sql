@@ -1,7 +1,7 @@
 -- Returns the queues, or the types of an unknown_type rule, whose jobs have been due for longer
 -- than the period of the rule (for alert_matches): though workers could have taken them
--- (unclaimed), because no worker knows the type, or because no worker serves the queue. A queue
--- also counts as served by none while no worker takes the jobs whose leases expired before that.
+-- (unclaimed), or because no worker knows the type or serves the queue. No worker counts as serving
+-- a queue while none takes its jobs whose leases expired before the period.
 create or replace function {schema}.alert_waiting(p_rule {schema}.alert_rule)
 returns table (subject text, value float8, message text)
 language sql stable

@@ -1,10 +1,10 @@
 -- Writes the decisions about a rule's subjects. p_steps is an array of objects: step (fires,
 -- repeats, over, missed, still), subject, notifications (the count that was read; 0: no row),
--- value, message, severity. Returns the notifications to send. A step is left out when another
--- worker has written a notification for its subject since. If the rule has a job type, a job of it
--- is enqueued in the same transaction; an error that prevents this is returned as problem. The rule
--- is not evaluated again before p_pause has passed.
--- Locks: the row of the rule, then those of its alerts, by subject.
+-- value, message, severity. Returns the notifications to send. A step is left out if another worker
+-- has written a notification for its subject since. A job of the rule's type, if any, is enqueued
+-- in the same transaction; an error that prevents it is returned as problem. The rule is not
+-- evaluated again before p_pause has passed.
+-- Locks: the row of the rule, then the rows of its alerts, by subject.
 -- Keeps: M86, each notification is written once: the statement names the count that was read.
 create or replace function {schema}.alert_write(p_rule text, p_steps jsonb, p_pause interval)
 returns table (

@@ -1,5 +1,5 @@
--- Enqueues what follows a batch that has ended (for batches_fold). The job's meta says of which
--- batch, and how many of its members came to what. If the database refuses it, the batch says why.
+-- Enqueues what follows a batch that has ended (for batches_fold). The job's meta has the batch and
+-- the counts of its members by outcome. If the database refuses the job, the batch says why.
 create or replace function {schema}.batch_follow(p_batch bigint, p_outcome text)
 returns void
 language plpgsql

@@ -1,5 +1,4 @@
--- Returns the ids of members of a batch that have not ended, and of those that are dead, in order,
--- from behind p_after on.
+-- Returns the members of a batch that have not ended or are dead, by id, from behind p_after on.
 -- Locks: none; indexes batch_part_pkey and job_pkey.
 create or replace function {schema}.batch_members(p_batch bigint, p_after bigint, p_limit int)
 returns setof bigint

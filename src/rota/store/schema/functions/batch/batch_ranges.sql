@@ -1,7 +1,6 @@
--- Returns the ranges in which the ids of the members of a batch lie, and when it was made (for
--- jobs_find). Other jobs may lie there too.
--- SECURITY DEFINER: a reader of the view rota.jobs needs no right on the tables of batches. Raises
--- without SELECT on the view.
+-- Returns the ranges in which the ids of a batch's members lie, and when it was made (for
+-- jobs_find). Other jobs may lie there too. SECURITY DEFINER: a reader of the view rota.jobs needs
+-- no right on the tables of batches. Raises without SELECT on the view.
 -- Locks: none; indexes batch_pkey and batch_part_pkey.
 create or replace function {schema}.batch_ranges(p_batch bigint)
 returns table (first_id bigint, last_id bigint, made_at timestamptz)

@@ -1,4 +1,4 @@
--- Counts jobs that have died (p_sign 1), or that live again as other jobs (-1), in their batches.
+-- Counts in their batches jobs that have died (p_sign 1), or live again as other jobs (-1).
 -- Locks: none; index job_pkey.
 create or replace function {schema}.batches_count_dead(p_ids bigint[], p_sign int)
 returns void

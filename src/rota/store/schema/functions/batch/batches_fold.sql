@@ -1,7 +1,7 @@
--- Counts what came to batches since the last time, and enqueues what follows those that have ended:
--- once, because then_at is set in the same transaction, under the lock of the batch. What the
--- database refused is tried again after ten seconds. Returns whether anything may be left to count,
--- and how many batches have ended for the first time.
+-- Counts the new changes of batches, and enqueues what follows ended batches: once, because then_at
+-- is set in the same transaction, under the lock of the batch. A refused follow-up is tried again
+-- after ten seconds. Returns whether anything may be left to count, and how many batches ended for
+-- the first time.
 -- Locks: the rows of the batches, with SKIP LOCKED; indexes batch_pkey, batch_delta_batch and
 --   batch_then_failed. Then as jobs_insert.
 -- Keeps: M72, the follow-up is enqueued exactly once, whoever dies.
@@ -34,7 +34,7 @@ begin
     order by b.id
     for no key update skip locked
   );
-  -- Of batches that there are not: a producer made the number up, or retention has deleted them.
+  -- Changes of batches without a row: a producer made the number up, or retention deleted them.
   delete from {schema}.batch_delta d
   where d.batch = any (
     array(

@@ -1,5 +1,5 @@
--- Counts as cancelled what batches miss: members that were deleted by hand. It looks at batches of
--- which nothing was counted for ten minutes. Returns how many it mended.
+-- Counts members that were deleted by hand as cancelled, in batches without a change for ten
+-- minutes. Returns how many batches it mended.
 -- Locks: none; indexes batch_live, batch_delta_batch, batch_part_pkey and job_pkey.
 -- Keeps: M72, what follows a batch is not held up for ever.
 create or replace function {schema}.batches_mend(p_limit int)

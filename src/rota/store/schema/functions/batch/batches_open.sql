@@ -1,5 +1,4 @@
--- Returns batches of which a member has not ended, those first of which something was counted last.
--- p_limit: most batches.
+-- Returns up to p_limit batches with a member that has not ended, the last changed first.
 -- Locks: none; indexes batch_live and batch_delta_batch.
 -- Keeps: M72, progress that a UI can show.
 create or replace function {schema}.batches_open(p_limit int)

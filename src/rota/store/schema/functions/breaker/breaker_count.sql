@@ -1,6 +1,6 @@
--- Counts failures of an endpoint (for breaker_record): the breaker opens once p_failures of them
--- lie within p_within. Returns 'opened' if it did, otherwise NULL. It counts nothing while the
--- breaker is not closed, and no attempt that began before it was last closed.
+-- Counts failures of an endpoint (for breaker_record): the breaker opens at p_failures within
+-- p_within. Returns 'opened' if it did, otherwise NULL. It counts nothing while the breaker is not
+-- closed, and no attempt that began before the breaker was last closed.
 -- Locks: the row of the breaker; index breaker_pkey. None while the breaker is not closed.
 create or replace function {schema}.breaker_count(
   p_name text,

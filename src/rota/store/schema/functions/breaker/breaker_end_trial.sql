@@ -1,7 +1,7 @@
 -- Ends a trial: `serves` closes the breaker, `fails` opens it for twice as long as before, up to
 -- p_max_open, and `unknown` lets another job try at once. Returns closed, reopened or untried;
--- NULL: it is the trial of no breaker any more. A closed breaker is remembered for an hour longer
--- than its failures count: attempts that began before may fail late.
+-- NULL: no breaker has this trial any more. A closed breaker is remembered for an hour longer than
+-- its failures count, for late failures of earlier attempts.
 -- Locks: the row of the breaker; index breaker_active. Then jobs that wait for it, with SKIP
 --   LOCKED; index job_waits.
 -- Keeps: M63, the trial is fenced by its job and its claim.

@@ -1,5 +1,5 @@
--- Refuses a key of a breaker that no job type declares with keys: a person has mistaken what it is.
--- One that is in the table may be named, also if keys are declared no longer.
+-- Refuses a key of a breaker that no job type declares with keys: a person mistook it. A key in the
+-- table is accepted, even if keys are declared no longer.
 create or replace function {schema}.breaker_key_check(p_name text, p_key text)
 returns void
 language plpgsql

@@ -1,4 +1,4 @@
--- Refuses the name of a breaker that no declared job type has: a person has mistyped it.
+-- Refuses a breaker's name that no declared job type has: a person mistyped it.
 create or replace function {schema}.breaker_known(p_name text)
 returns void
 language plpgsql

@@ -4,9 +4,9 @@
 --   failed_after_s    of each failure, how long ago its attempt began
 --   failures, within_s, open_for_s, max_open_s   when it opens, and for how long
 --   reason            the last failure
---   trial_job, trial_claim, trial   of a trial, its job and whether the endpoint serves, fails, or
---                     is unknown: the job was at fault, or did not run
--- A success while the breaker is closed is not among them. While it is not closed, only its trial
+--   trial_job, trial_claim, trial   a trial's job and result: the endpoint serves, fails, or is
+--                     unknown: the job was at fault, or did not run
+-- The caller leaves out successes of closed breakers. While a breaker is not closed, only its trial
 -- counts. Returns for how long each breaker is open now, and what this call changed: opened,
 -- reopened (the trial failed), closed, or untried (another job may try).
 -- Locks: the rows of the breakers, in the order of their names, waiting briefly; index

@@ -1,7 +1,7 @@
--- Makes jobs due that wait for these rooms, as in waits_for, if their breakers are closed: in their
--- order, p_limit of them. It closes first what a person opened for all keys, once that time is
--- over. Returns how many jobs. A sweep finds those that a claim puts off which looked before, and
--- those that were locked; of rows that a trigger of the user's keeps back, it tries a thousand.
+-- Makes jobs due that wait for these rooms, as in waits_for, if their breakers are closed: p_limit,
+-- in their order. First it closes breakers that a person opened for all keys, once that time is
+-- over. Returns how many jobs. A sweep finds locked rows, and jobs of claims that looked before; of
+-- rows that a user's trigger refuses, it tries a thousand.
 -- Locks: rows of breakers, then of jobs, with SKIP LOCKED; indexes breaker_active, breaker_pkey and
 --   job_waits.
 -- Keeps: M63, what waits for a breaker starts soon after it closes.

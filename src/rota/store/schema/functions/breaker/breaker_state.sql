@@ -1,7 +1,6 @@
--- How a job stands before one breaker: open, trial (another job tries, wait for it), or due (it is
--- open, and one job may try). wait_s is how long to wait; NULL: until a person resets the breaker.
--- No row: it is closed. A trial is over as soon as its job is no longer held under that claim: it
--- ended, its worker was lost with it, or the job was taken away.
+-- Returns how a job stands before one breaker: open, trial (another job tries: wait), or due (one
+-- job may try). wait_s: how long to wait; NULL: until a person resets it. No row: it is closed. A
+-- trial is over as soon as its job is no longer held under that claim.
 -- Locks: none; index breaker_pkey and job_pkey.
 create or replace function {schema}.breaker_state(p_name text, p_key text)
 returns table (state text, wait_s float8)

@@ -1,9 +1,8 @@
--- Returns those of these jobs that their breakers let start, and which of them are trials: of a
--- breaker that has been open for its time one job of all workers may try, until its claim is over.
--- The others are put off until the breaker may be tried, one after the other over a quarter of that
--- time; while one tries, for a minute: its success releases them, its failure calls the next one.
--- With them those of open breakers among the next thousand in their queues, if they are more than
--- half. The caller has locked the rows.
+-- Returns the jobs among these that their breakers let start, and which are trials: one job of all
+-- workers may try a breaker after its open time, until its claim is over. The rest are put off
+-- until the breaker may be tried, spread over a quarter of that time; during a trial for a minute:
+-- its success releases them, its failure calls the next. If they are more than half, jobs of open
+-- breakers among the next thousand in their queues are put off too. The caller has locked the rows.
 -- Locks: the rows of breakers that are due, and further jobs, with SKIP LOCKED; indexes
 --   breaker_pkey, breaker_active and job_ready.
 -- Keeps: M63, exactly one trial: decided in a statement that begins after the row is locked.
@@ -110,7 +109,7 @@ begin
     if {schema}.is_no_rows_fault(sqlstate) then
       raise;
     end if;
-    -- A trigger of the user's refuses it: nobody tries now.
+    -- A user's trigger refuses it: nobody tries now.
     v_late := v_late || trials;
     v_rooms := v_rooms || v_mine;
     v_run_ats := v_run_ats || array_fill(v_now + interval '1 minute', array[cardinality(trials)]);

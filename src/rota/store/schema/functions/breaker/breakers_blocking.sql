@@ -1,7 +1,7 @@
--- Returns those of these jobs that their breakers do not simply let start: with the breaker and the
--- key that holds them up, its room as in waits_for, and its state as of breaker_state. The row of a
--- job says its key as for limits_asked. A person may have opened all keys of a breaker at once,
--- which is the key ''; once that time is over, it holds up none.
+-- Returns the jobs among these that their breakers do not simply let start: with the breaker and
+-- key that hold them up, the room as in waits_for, and the state as in breaker_state. The key comes
+-- from the job's row as in limits_asked. The key '' of a breaker with keys: a person opened all
+-- keys; it holds up none once that time is over.
 -- Locks: none; indexes job_pkey, job_type_asking, breaker_active and breaker_pkey.
 create or replace function {schema}.breakers_blocking(p_ids bigint[])
 returns table (id bigint, name text, key text, room text, state text, wait_s float8)

@@ -1,5 +1,4 @@
--- Returns the breakers that have not been closed since before p_before, the longest first: open, or
--- with a trial under way.
+-- Returns the breakers that have not been closed since before p_before, the longest first.
 create or replace function {schema}.breakers_open(p_before timestamptz, p_limit int)
 returns table (name text, key text, opened_at timestamptz, reason text)
 language sql stable

@@ -1,8 +1,7 @@
--- Tells a breaker how its trial ends: of a program that runs SQL, or a handler that finishes its
--- job in its own transaction. Another job it ignores. The rules of the breaker are those of workers
--- in Python: here the defaults count. Where that cannot be written, because another transaction has
--- locked or changed the breaker, or a trigger of the user's refuses it, the job ends all the same:
--- with its claim the trial is over.
+-- Tells a breaker how its trial ends, for a program in SQL or a handler that finishes its job in
+-- its own transaction; no trial: nothing happens. The defaults of a breaker's rules count here,
+-- because only workers in Python know the rules. If another transaction or a user's trigger
+-- prevents the write, the job ends all the same: the trial is over with its claim.
 -- Locks: as breaker_end_trial, waiting briefly; index breaker_active.
 create or replace function {schema}.trial_end(
   p_job bigint, p_claim int, p_trial text, p_reason text

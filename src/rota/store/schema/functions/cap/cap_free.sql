@@ -1,5 +1,5 @@
--- Returns how many more jobs the cap of this key ('type NAME' or 'queue NAME') lets run; NULL: it
--- has no cap. The answer stays true while the caller holds the stripe of the key.
+-- Returns how many more jobs the cap of this key ('type NAME' or 'queue NAME') lets run; NULL:
+-- there is no cap. The answer stays true while the caller holds the stripe of the key.
 -- Locks: none; index job_waits.
 -- Keeps: M60, a cap counts rows, so no crash can leak or double a slot.
 create or replace function {schema}.cap_free(p_key text)

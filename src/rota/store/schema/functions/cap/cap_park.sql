@@ -1,8 +1,7 @@
--- Parks these jobs in the line of a cap. p_more: and also those among the next thousand ready jobs
--- behind each of their priorities that this cap counts. So a type with many jobs is soon out of the
--- way of the others in its queue, and of its own jobs that compete for a free slot: they are due
--- behind them. Those that have a lane ask it first, and wait for it or, with a place of it, for the
--- cap.
+-- Parks these jobs in the line of a cap. p_more: also jobs that the cap counts among the next
+-- thousand ready ones behind each of their priorities, so that a type with many jobs is soon out of
+-- the way of its queue and of its own jobs that compete for a slot. Jobs of a lane ask it first,
+-- and wait for it or, with a place, for the cap.
 -- Locks: further rows, with SKIP LOCKED; the stripes of their lanes, not waited for; indexes
 --   job_ready and job_lane.
 create or replace function {schema}.cap_park(p_cap text, p_ids bigint[], p_more boolean)
@@ -12,12 +11,12 @@ set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off 
 set plan_cache_mode = force_generic_plan
 as $$
 declare
-  -- Of a type's cap; that of a queue counts all types.
+  -- Of a type's cap; a queue's cap counts all types.
   v_types text[] := case
     when p_cap like 'type %' then {schema}.type_names(substr(p_cap, 6))
   end;
   v_more bigint[] := '{}';
-  v_lanes text[];                                -- those that the further jobs ask, …
+  v_lanes text[];                                -- lanes that the further jobs ask, …
   v_missing text[];                              -- … whose stripes are held by others, …
   v_heads bigint[];                              -- … and the jobs that they let in
 begin

@@ -1,8 +1,7 @@
--- Lets the first p_count jobs that wait for this cap compete for a slot again. Their next claim
--- decides. Jobs that nobody would claim are not counted, because they would leave the slot unused
--- and the others in the line: at most a thousand of them leave the line for good, and compete again
--- as newcomers. They are those of paused queues and, if p_asks_workers, those of queues or types
--- that no live worker serves. Returns how many it let go.
+-- Lets the first p_count jobs that wait for this cap compete for a slot again at their next claim.
+-- Jobs that nobody would claim are not counted, because they would leave the slot unused: jobs of
+-- paused queues and, if p_asks_workers, of queues or types that no live worker serves. At most a
+-- thousand of them leave the line, and compete again as newcomers. Returns how many it let go.
 -- Locks: the rows, with SKIP LOCKED; indexes job_waits and queue_paused.
 -- Keeps: M61, a queue that is paused, or that no worker serves, holds back no other queue whose
 --   jobs have the same type.
@@ -13,7 +12,7 @@ set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set j
 set plan_cache_mode = force_generic_plan
 as $$
 declare
-  -- A queue's own line may wait with it.
+  -- The line of a queue's own cap may wait through its pause.
   v_paused text[] := array(
     select q.name
     from {schema}.queue q

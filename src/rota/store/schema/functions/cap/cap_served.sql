@@ -1,5 +1,5 @@
 -- Returns which jobs of a cap ('type NAME' or 'queue NAME') live workers would claim, each as its
--- queue, a line feed and its type. NULL: they would claim none, so nobody waits for anybody.
+-- queue, a line feed and its type. NULL: none, so no job waits for another.
 -- Locks: none. It reads all rows of `worker`.
 create or replace function {schema}.cap_served(p_key text)
 returns text[]

@@ -1,8 +1,8 @@
--- Returns those of these jobs that the caps of their types and queues let run. The others are
--- parked in the line of the first cap that is full, and with them others that stand behind them in
--- their queue. A job that has already waited in a line needs a free slot; any other joins the end
--- of the line while one waits there that is not less urgent, and the first of the line gets the
--- slot. The caller has locked the rows and holds the stripes of the caps.
+-- Returns the jobs among these that the caps of their types and queues let run. The rest are parked
+-- in the line of the first full cap, together with further jobs behind them in their queue. A job
+-- that has waited in a line needs a free slot. Any other job joins the end of the line while a job
+-- that is not less urgent waits there; the first of the line gets the slot. The caller has locked
+-- the rows and holds the stripes of the caps.
 -- Locks: further rows, with SKIP LOCKED; indexes job_waits and job_ready.
 -- Keeps: M61, at most as many run as the cap says, over all workers.
 create or replace function {schema}.caps_admit(p_ids bigint[])

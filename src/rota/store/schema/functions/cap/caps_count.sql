@@ -1,5 +1,4 @@
--- Counts the running jobs that began before their type or queue had a cap: from now on they take
--- slots of it. Returns how many it found.
+-- Makes running jobs that began before their type or queue had a cap count in it. Returns how many.
 -- Locks: their rows, with SKIP LOCKED; index job_lease.
 -- Keeps: a new cap holds at once, and exactly.
 create or replace function {schema}.caps_count()

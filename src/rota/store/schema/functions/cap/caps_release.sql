@@ -1,6 +1,6 @@
--- Lets the jobs compete again that the caps of these keys ('type NAME', 'queue NAME') have room for
--- after a change: at most a thousand each, a sweep does the rest. Running jobs that a new cap must
--- count are counted. It takes no stripe, because it may be called in a transaction of any length.
+-- Lets jobs compete again that the caps of these keys ('type NAME', 'queue NAME') have room for
+-- after a change: at most a thousand each, a sweep does the rest. Counts running jobs in a new cap.
+-- It takes no stripe: its transaction may have any length.
 -- Locks: the rows that it changes, with SKIP LOCKED; indexes job_waits and job_lease.
 create or replace function {schema}.caps_release(p_keys text[])
 returns void

@@ -1,4 +1,4 @@
--- Claims jobs of one queue from a position on, around those that the database refuses (for claim).
+-- Claims jobs of one queue from a position on, around jobs that the database refuses (for claim).
 -- Returns their ids, and the position at which the next claim continues.
 create or replace function {schema}.claim_ahead(
   p_worker text,
@@ -108,8 +108,8 @@ begin
       or v_known >= 1000
       or v_passes >= 100;
   end loop;
-  -- The position moves to the last job of its priority. If fewer jobs were found than the claim
-  -- allowed, it moves to now.
+  -- The position moves to the last job of its priority, or to now if fewer jobs were found than the
+  -- claim allowed.
   seen := p_seen || jsonb_build_object(
     'priorities',
     (
@@ -125,8 +125,7 @@ begin
                 )
               when k.priority = v_last_priority
                 then jsonb_build_array(v_last_run_at, v_last_id)
-              -- Not searched to its end: there may still be jobs behind it that this claim looks
-              -- for.
+              -- Jobs for which this claim looks back may be left behind it.
               when v_back_to < k.run_at then jsonb_build_array(v_back_to, 0)
               else jsonb_build_array(k.run_at, k.id)
             end

@@ -1,7 +1,7 @@
--- Returns where a claim in SQL starts, from the `seen` of the previous one (p_after; NULL: from the
--- beginning). A position holds the queue and types that it is for, `whole_at` (when everything was
--- searched), `asked_at` (the newest request to look back that it has honoured), `back_to` (how far
--- back to look) and `priorities`, each with the (run_at, id) up to which it was searched.
+-- Returns where a claim in SQL starts, from the `seen` of the previous claim (p_after; NULL: the
+-- beginning). A position has its queue and types, `whole_at` (when everything was searched),
+-- `asked_at` (the newest request to look back that it followed), `back_to` (how far back to look)
+-- and `priorities`, each with the (run_at, id) up to which it was searched.
 create or replace function {schema}.claim_position(p_queue text, p_types text[], p_after jsonb)
 returns jsonb
 language sql stable

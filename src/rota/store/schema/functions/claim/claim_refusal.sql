@@ -1,4 +1,4 @@
--- Says what is wrong with the arguments of a claim in SQL; NULL: nothing.
+-- Returns what is wrong with the arguments of a claim in SQL; NULL: nothing.
 create or replace function {schema}.claim_refusal(
   p_queue text,
   p_types text[],

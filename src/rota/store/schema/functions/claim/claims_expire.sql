@@ -1,5 +1,5 @@
--- Ends those of these claimed jobs whose expires_at has passed, uncharged, as job_expire does, and
--- returns the others (for a claim in SQL; a worker in Python does it before a job begins).
+-- Ends these claimed jobs if their expires_at has passed, uncharged, as job_expire does, and
+-- returns the rest (for a claim in SQL; a worker in Python does it before a job begins).
 -- Locks: the rows of the jobs, which the claim has locked.
 -- Keeps: M36, past its expiry a job is not started.
 create or replace function {schema}.claims_expire(p_ids bigint[], p_release text)

@@ -1,15 +1,14 @@
--- Returns what is due before p_before, by queue and type: of the first p_heads jobs of each queue
--- and priority; of one queue, and of paused ones if p_paused. Doctor and the alert rules judge by
--- it. Jobs that wait for a release which can read their payloads are left out: payloads_unread.
+-- Returns what is due before p_before, by queue and type, among the first p_heads jobs of each
+-- queue and priority; p_paused: of paused queues too. Jobs that wait for a release which can read
+-- their payloads are left out (payloads_unread). Doctor and the alert rules judge by it.
 --   paused: the queue is. declared: the type is, under this name or another.
 --   known: a worker that was seen within p_seen knows the type.
 --   served: such a worker serves the queue. could: such a worker does both.
---   tried: workers for which these hold have had time to take the jobs.
+--   tried: the worker of `could` has had time to take the jobs.
 --
--- A worker has had time when it was alive for a minute or for p_seen. A worker that has just
--- started, such as a drain or a restarted worker, is about to take what it finds. The worker must
--- also have started after the jobs became claimable, or have been alive for a minute after that:
--- one that ended before the jobs were handed back, or before a pause ended, has not tried them.
+-- A worker has had time when it was alive for a minute or for p_seen, because a drain that has just
+-- started is about to take the jobs. It must also have started after they became claimable, or have
+-- been alive for a minute after that: a worker that ended before has not tried them.
 -- Locks: none; index job_ready.
 -- Keeps: M85, whoever asks why due jobs wait gets one answer; M86.
 create or replace function {schema}.due_facts(

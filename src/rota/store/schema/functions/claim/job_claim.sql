@@ -3,22 +3,20 @@
 --
 -- Branch k is a queue, a priority, its frontier (p_after_run_at, p_after_id), and how far behind
 -- the frontier to look (p_depths). Group g of slots owns the branches p_lo … p_hi and takes at most
--- p_jobs. Its branches after p_urgent_hi take at most p_ordinary of these: so ordinary jobs leave
--- slots free for urgent ones. Within a queue the highest priority comes first. p_leases and
--- p_records run parallel to p_types. p_ahead: as of job_admit. p_nothing: no job is claimed.
+-- p_jobs; its branches after p_urgent_hi take at most p_ordinary, so that slots stay free for
+-- urgent jobs. Within a queue the highest priority comes first. p_leases and p_records run parallel
+-- to p_types. p_ahead: as in job_admit. p_nothing: no job is claimed.
 --
--- A paused queue gives no job. It is returned as one row or more with a queue and no id, because
--- it may have due jobs and so must move no frontier. Nor is a job returned that may not run yet,
--- because of its lane, a cap, a breaker or a limit (see job_admit). For each queue and priority one
--- row without an id says which was the last of them (run_at, and its id as origin_id), how many
--- they were (attempts), and how many of these were parked (claims). The last row has neither id nor
+-- A paused queue gives no job, but one row or more with a queue and no id: its frontier must not
+-- move. A job that may not run yet (see job_admit) is not returned either: for each queue and
+-- priority one row without an id has the last of them (run_at, and its id as origin_id), how many
+-- they were (attempts), and how many of them were parked (claims). The last row has neither id nor
 -- queue: worker_claim puts its news there.
 --
--- When a trigger or a constraint of the user's refuses one row, the whole claim is refused, unless
--- p_refused lists the rows that are known to be refused (it may be empty). Then these rows are left
--- out, and the others are claimed around each further row that is refused. A refused row is
--- returned with the database's error as its refusal. p_alone: nothing else happens in this
--- transaction.
+-- A row that a user's trigger or constraint refuses refuses the whole claim, unless p_refused lists
+-- the rows known to be refused (it may be empty): then these rows are left out, and each further
+-- refused row is returned with the database's error as its refusal. p_alone: nothing else happens
+-- in this transaction.
 -- Locks: the rows it returns, with SKIP LOCKED; index job_ready. Only for jobs with a lane, a cap,
 --   an open breaker or a rate limit, what job_admit locks.
 -- Keeps: M30, no job goes to two workers; M31, a claim is a lease; M22, the database's clock
@@ -50,7 +48,7 @@ set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set j
 set plan_cache_mode = force_generic_plan
 as $$
 declare
-  -- Read once, and before the jobs, so that the pauses and the jobs that it returns agree.
+  -- Read once, before the jobs, so that the pauses and the returned jobs agree.
   v_paused text[] := {schema}.paused_queues(p_queues);
   v_refused bigint[] := coalesce(p_refused, '{}');
   v_ids bigint[];
@@ -99,8 +97,8 @@ begin
             )
             and b.run_at <= {schema}.clock()
             and b.job_type = any (p_types)
-            -- A payload mismatch waits for another release. One that none has taken for an hour is
-            -- claimed again, and ends dead if no other release is alive.
+            -- A payload mismatch waits for another release. After an hour any worker claims it
+            -- again, and it ends dead if no other release is alive.
             and (
               b.mismatched_releases is null
               or not p_release = any (b.mismatched_releases)

@@ -1,8 +1,7 @@
 -- Claims one job by its id, whatever its run_at, its rate limit and its place in its queue, and
 -- returns it. A job that cannot be claimed stays as it is, and its refusal says why: its status,
 -- `paused` (its queue is), `locked` (another transaction has it), `lane ID` (that job stands before
--- it in its lane), or the cap that is full, as in waits_for. No row: no job that is not over has
--- this id.
+-- it in its lane), or the full cap, as in waits_for. No row: there is no live job with this id.
 -- Rows: {claimed}.
 -- Locks: the row, with SKIP LOCKED; index job_pkey. Then what job_admit locks.
 -- Keeps: M30, no job goes to two workers; M31, a claim is a lease.

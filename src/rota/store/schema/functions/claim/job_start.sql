@@ -1,7 +1,7 @@
--- Records that jobs are about to begin, if their claim asked for it. p_shared runs parallel: a job
--- begins beside others that may be at fault if the worker is lost, so its loss is not charged
--- (start_recorded is NULL then). Returns the jobs still held, and whether each was recorded: a
--- locked row is not. A second call answers the same.
+-- Records that jobs are about to begin, if their claim asked for it. p_shared runs parallel: the
+-- job begins beside others that may be at fault if the worker is lost, so its loss is not charged
+-- (start_recorded is NULL). Returns the jobs still held, and whether each was recorded: a locked
+-- row is not. A second call answers the same.
 -- Locks: the rows of the jobs, in id order, with SKIP LOCKED; index job_pkey.
 -- Keeps: M33, a job that was lost before its start was recorded is not charged, and a job that may
 --   begin only once does not begin twice.

@@ -1,9 +1,8 @@
--- Gives these jobs to a worker, and returns those that it now holds (for job_claim). Where
+-- Gives these jobs to a worker, and returns the jobs that it now holds (for job_claim). Where
 -- must_record_start says so of the job, or p_records of its type, it may begin only after job_start
--- has recorded it. Jobs of types whose keys are held until the start give theirs up; if there is no
--- such type, that costs a look at an empty index. A job with a group_key holds a place of its lane
--- from now on; one of p_capped_types or p_capped_queues counts in a cap. p_starts: as of
--- job_admit. The function has no search_path of its own: job_claim has one.
+-- has recorded it. Jobs of types whose keys are held until the start give up their keys. A job with
+-- a group_key holds a place of its lane from now on; a job of p_capped_types or p_capped_queues
+-- counts in a cap. p_starts: as in job_admit. The function has no search_path: job_claim has one.
 -- Rows: {claimed}.
 create or replace function {schema}.job_take(
   p_ids bigint[],

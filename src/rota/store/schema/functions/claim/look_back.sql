@@ -1,8 +1,7 @@
 -- Asks all workers to search a queue again from p_to on, because a job became claimable behind
--- their frontiers. It writes at most once a second. Jobs in between are found by the workers' own
--- looks back, and so are those of a queue whose row another transaction has locked for long: claims
--- and outcomes must not wait for it.
--- Locks: the row of the queue, at most once a second; it waits for it for a tenth of one.
+-- their frontiers. It writes at most once a second, and not if the row stays locked; the workers'
+-- regular looks back find the rest.
+-- Locks: the row of the queue, at most once a second; it waits for it for a tenth of a second.
 -- Keeps: jobs that became claimable behind the workers' frontiers in bulk are found at once.
 create or replace function {schema}.look_back(p_queue text, p_to timestamptz)
 returns void
@@ -15,7 +14,7 @@ begin
   on conflict (name) do update
   set
     look_back_to = excluded.look_back_to,
-    -- Always later than the previous request, because a worker sees only a later one.
+    -- Always later than the previous request: a worker sees only a later one.
     look_back_asked_at = greatest(
       excluded.look_back_asked_at,
       q.look_back_asked_at + interval '1 microsecond'

@@ -1,6 +1,6 @@
--- Returns what becomes of a job whose payload this release cannot read: queued, for another release
--- that was seen within the last hour and knows the type: by a worker of it, or as a deploy declared
--- it, whose producers may be there before its first worker. Without such a release it is dead.
+-- Returns the next status of a job whose payload this release cannot read: queued, if another
+-- release that knows the type was seen within the last hour, by its worker or its deploy; otherwise
+-- dead.
 create or replace function {schema}.mismatch_status(
   p_job_type text,
   p_mismatched_releases text[],

@@ -1,7 +1,7 @@
--- Returns the types with jobs that wait for a release which can read their payloads, and have
--- waited since before p_before; the first p_limit by name. How many jobs, counted up to p_counted;
--- since when the next of them waits, and until when a release that has tried leaves it to others
--- (job_claim); which releases have, and what they say. Doctor and the alert rules judge by it.
+-- Returns up to p_limit types, by name, with jobs that have waited since before p_before for a
+-- release which can read their payloads: how many jobs, counted up to p_counted; since when the
+-- next job waits, and until when a release that has tried leaves it to others (job_claim); which
+-- releases have tried, and their error. Doctor and the alert rules judge by it.
 -- Locks: none; index job_waits.
 -- Keeps: M86, what is held back is seen; M12.
 create or replace function {schema}.payloads_unread(

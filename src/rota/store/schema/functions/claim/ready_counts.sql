@@ -1,5 +1,4 @@
--- Counts the jobs that are due and the jobs to come, each up to p_limit, for at most p_queues pairs
--- of queue and priority.
+-- Counts due jobs and jobs to come, each up to p_limit, for p_queues pairs of queue and priority.
 create or replace function {schema}.ready_counts(p_queues int, p_limit int)
 returns table (
   queue text,

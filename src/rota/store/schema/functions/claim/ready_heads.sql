@@ -1,6 +1,6 @@
--- Returns the first p_limit waiting jobs of each queue and priority, in the order in which they are
--- claimed: due jobs, then jobs to come, as far as they are due before p_before. unread: the job
--- waits for a release that can read its payload.
+-- Returns the first p_limit waiting jobs of each queue and priority, in the order of claims: due
+-- jobs, then jobs to come that are due before p_before. unread: the job waits for a release that
+-- can read its payload.
 create or replace function {schema}.ready_heads(
   p_limit int,
   p_before timestamptz default 'infinity'::timestamptz,

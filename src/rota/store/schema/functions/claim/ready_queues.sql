@@ -1,5 +1,4 @@
--- Returns the queues and priorities that have jobs due or to come: one index descent for each,
--- however many jobs there are.
+-- Returns the queues and priorities with jobs due or to come, by one index descent for each.
 create or replace function {schema}.ready_queues()
 returns table (queue text, priority smallint)
 language sql stable

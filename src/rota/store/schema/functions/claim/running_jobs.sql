@@ -1,4 +1,4 @@
--- Returns at most p_limit of the running jobs, those whose leases end first.
+-- Returns at most p_limit running jobs, the first lease to end first.
 create or replace function {schema}.running_jobs(p_limit int)
 returns table (
   id bigint,

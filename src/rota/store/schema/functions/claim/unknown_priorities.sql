@@ -1,5 +1,5 @@
--- Returns all priorities in use in a queue that a worker does not know. It takes one index descent
--- for each gap between the known ones, and one for each priority found.
+-- Returns the priorities in use in a queue that a worker does not know, by one index descent for
+-- each gap between known priorities and for each one found.
 create or replace function {schema}.unknown_priorities(p_queue text, p_known smallint[])
 returns setof smallint
 language plpgsql stable

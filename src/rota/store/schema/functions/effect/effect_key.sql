@@ -1,5 +1,5 @@
 -- Returns the key under which an effect is kept: its hash, if it was erased.
--- Locks: none; index effect_pkey, and that only if keys were ever erased.
+-- Locks: none; index effect_pkey, and only if keys were ever erased.
 -- Keeps: M52, an erased effect is not done again.
 create or replace function {schema}.effect_key(p_key text, p_origin bigint)
 returns text

@@ -1,5 +1,5 @@
--- Returns the origin under which an effect of a job is kept: a step belongs to the origin of its
--- job, so that a requeued job finds it; any other effect to all jobs.
+-- Returns the origin under which an effect is kept: a step under the origin of its job, so that a
+-- requeued job finds it; any other effect under 0, for all jobs.
 create or replace function {schema}.effect_origin(p_job {schema}.job, p_is_step boolean)
 returns bigint
 language sql immutable

@@ -1,5 +1,5 @@
--- Erases the jobs that ran when they were to be erased, and have ended. Returns how many. p_only:
--- only these jobs; NULL: all.
+-- Erases ended jobs that were running at the time of their erasure. Returns how many. p_only: only
+-- these jobs; NULL: all.
 -- Locks: the rows of `erasure`, with SKIP LOCKED; indexes erasure_pkey and job_pkey. Then as
 --   jobs_erase.
 -- Keeps: M45.

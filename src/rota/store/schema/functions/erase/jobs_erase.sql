@@ -1,8 +1,8 @@
--- Erases jobs: what they were given and what they said. One that waits is cancelled first, and a
--- dead one archived. What stays are types, times, outcomes and hashes of their keys. One that runs
--- is left, and noted for a pass. A package with tables has a function NAME_erase, which is called
--- while the payloads are still there. Returns those that are erased, but none that was before.
--- Locks: the rows of the jobs, in id order; then those that are written; indexes job_pkey,
+-- Erases the content of jobs; types, times, outcomes and hashes of their keys stay. A waiting job
+-- is cancelled first, a dead job archived; a running job is noted for a later pass. A package with
+-- tables has a function NAME_erase, which is called while the payloads are still there. Returns the
+-- jobs that this call erased.
+-- Locks: the rows of the jobs, in id order; then the rows that it writes; indexes job_pkey,
 --   job_history_id, attempt_job, action_job, effect_job, effect_step and idempotency_pkey.
 -- Keeps: M45, a person's data can be erased; M51, a key stays taken as long as it was, or as after
 --   a success.
@@ -42,7 +42,7 @@ begin
     from unnest(p_ids) i(id)
     where not exists (select from {schema}.job j where j.id = i.id)
   );
-  -- What they were requeued as meanwhile is erased, too.
+  -- The jobs as which they were requeued meanwhile are erased too.
   with done as (
     delete from {schema}.erasure e
     where e.job = any (v_ids)

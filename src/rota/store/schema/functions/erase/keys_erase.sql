@@ -1,8 +1,7 @@
--- Makes the idempotency keys of jobs that have ended hashes. From then on every look-up of a key or
--- of an effect also tries its hash. A job that waits, or is dead, is about to be ended and erased,
--- which would free its key: it is held as after a success, of the scope ttl only. The caller has
--- locked the rows of the jobs.
--- Locks: the rows of the keys, and the first time that of `installation`; indexes job_pkey,
+-- Makes the idempotency keys of ended jobs hashes. From then on every look-up of a key or of an
+-- effect also tries its hash. The keys of waiting and dead jobs, which are about to be ended and
+-- erased, are held as after a success, if their scope is ttl. The caller has locked the jobs' rows.
+-- Locks: the rows of the keys, and the first time the row of `installation`; indexes job_pkey,
 --   job_history_id, idempotency_live and idempotency_pkey. For jobs that have left no row it reads
 --   all keys.
 -- Keeps: M51, a key stays taken as long as it was, or as after a success.
@@ -20,7 +19,7 @@ begin
   update {schema}.installation
   set keys_erased = true
   where not keys_erased;
-  -- One of an earlier job, which has expired.
+  -- The hash of an earlier job's key, which has expired.
   delete from {schema}.idempotency i
   using {schema}.job_history h
   where h.id = any (p_ids)
@@ -59,7 +58,7 @@ begin
       where t.name = i.job_type
         and t.key_scope <> 'ttl'
     );
-  -- A success of a type that keeps failures only has left its key and no row.
+  -- A success of a type with history = 'failures' has left its key and no row.
   p_ids := array(
     select i.id
     from unnest(p_ids) i(id)

@@ -1,5 +1,5 @@
--- Returns when a job that is run again expires: as long from now as the first job had. The first
--- job's time counts from its original run_at if that is still known, otherwise from its creation.
+-- Returns when a job that is run again expires: after as long as the first job had, from its
+-- original run_at if that is known, otherwise from its creation.
 create or replace function {schema}.expires_anew(
   p_expires_at timestamptz,
   p_run_at timestamptz,

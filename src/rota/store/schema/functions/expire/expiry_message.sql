@@ -1,5 +1,5 @@
--- Returns the error of a job that was not started before its expires_at, and the reason that the
--- caller found. A worker in Python writes such an error itself, in `model/settle.py`.
+-- Returns the error of a job that was not started before its expires_at, with the caller's reason.
+-- A worker in Python writes such an error itself, in `model/settle.py`.
 create or replace function {schema}.expiry_message(p_job {schema}.job, p_reason text)
 returns text
 language sql stable

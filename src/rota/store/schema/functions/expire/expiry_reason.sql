@@ -1,5 +1,5 @@
--- Explains why a waiting job was not started before expires_at: from its own row, otherwise from
--- the workers that were alive at that moment.
+-- Returns why a waiting job was not started before expires_at: from its row, otherwise from the
+-- workers that were alive then.
 create or replace function {schema}.expiry_reason(p_job {schema}.job)
 returns text
 language sql stable

@@ -1,9 +1,7 @@
--- Ends waiting jobs whose expires_at has passed: they become dead, uncharged, and say what held
--- them up. Those of a type with on_expired = 'drop' are cancelled with that reason instead. It
--- reads the index of expiries from (p_after, p_after_id) on, so that it does not walk over the
--- entries of all jobs that ever had an expiry. No worker holds such a job, so the fence stays. A
--- key that was held until the start is free.
--- p_only: only these jobs; NULL: all.
+-- Ends waiting jobs past their expires_at, uncharged: they become dead, or cancelled if their type
+-- has on_expired = 'drop', and say what held them up. It reads the index of expiries from (p_after,
+-- p_after_id) on, not the entries of all earlier expiries. The fence stays, because no worker holds
+-- such a job. A key that was held until the start is free. p_only: only these jobs; NULL: all.
 create or replace function {schema}.job_expire(
   p_worker text,
   p_after timestamptz,

@@ -1,5 +1,5 @@
--- Returns the jobs that have been running for longer than an attempt of them may take, and p_margin
--- more, the first ones to begin first. It reads at most p_read running jobs.
+-- Returns jobs that have been running for longer than their attempt may take and p_margin more, the
+-- first to begin first, among p_read running jobs.
 -- Locks: none; index job_lease.
 create or replace function {schema}.jobs_over_time(p_margin interval, p_read int, p_limit int)
 returns table (

@@ -1,5 +1,4 @@
--- Whether a claim still holds its job. Its lease may be over: until the job is taken away, its
--- worker may be at it.
+-- Returns whether a claim still holds its job. Its lease may be over: the worker may still run it.
 create or replace function {schema}.claim_is_live(p_job bigint, p_claims int)
 returns boolean
 language sql stable

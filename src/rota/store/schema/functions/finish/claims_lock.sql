@@ -1,6 +1,6 @@
--- Returns those of these claims that are still held, each with whether its row is free. Free rows
--- are locked. A row that another transaction has locked is not waited for: one job would hold up
--- all others. Its claim is still held, and no other worker can take the job meanwhile.
+-- Returns the claims among these that are still held, each with whether its row is free. Free rows
+-- are locked. A row that another transaction has locked is not waited for: it would hold up the
+-- rest. Its claim is still held, and no other worker can take the job meanwhile.
 -- Locks: the rows of the jobs, in id order, with SKIP LOCKED; index job_pkey.
 -- Keeps: M32, a worker that lost a job writes nothing for it.
 create or replace function {schema}.claims_lock(p_ids bigint[], p_claims int[])

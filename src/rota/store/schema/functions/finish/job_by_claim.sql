@@ -1,6 +1,5 @@
--- Returns the job that is held under this claim. The status is compared too, because a waiting job
--- still has the number of its last claim. If the job is not held: an error with p_must, NULL
--- without.
+-- Returns the job that is held under this claim; otherwise NULL or, with p_must, an error. The
+-- status is compared too: a waiting job still has the number of its last claim.
 create or replace function {schema}.job_by_claim(
   p_id bigint,
   p_claims int,

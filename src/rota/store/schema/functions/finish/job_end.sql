@@ -1,7 +1,7 @@
--- Returns what came of a job: succeeded, cancelled, dead, or archived, which is a dead one that a
--- person or retention has archived; NULL: it has not ended; gone: there is no such row, because its
--- type keeps failures only, or retention has deleted it. If a person requeued it, that is asked of
--- the job as which it was requeued last; that is returned, too.
+-- Returns how a job ended: succeeded, cancelled, dead, or archived (dead, then archived by a person
+-- or retention); NULL: it has not ended; gone: there is no row, because its type keeps failures
+-- only or retention deleted it. Of a requeued job, the answer is about the last job of its chain,
+-- which is returned too.
 -- Locks: none; indexes job_pkey and job_history_id.
 create or replace function {schema}.job_end(p_id bigint)
 returns table (job bigint, outcome text, result jsonb, error_type text, message text)

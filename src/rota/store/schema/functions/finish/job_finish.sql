@@ -1,12 +1,11 @@
 -- Moves jobs that have ended to history; no other statement does. p_statuses says how each ended
--- (succeeded, cancelled, or dead with a resolution; NULL: all succeeded). The reason of a cancelled
--- job replaces the last attempt's error, which stays in `attempt`. p_ran_us: microseconds since the
--- handler began, of a running job only; NULL: it did not begin, and a cancelled one is not charged.
+-- (succeeded, cancelled, or dead with a resolution; NULL: all succeeded). A cancelled job gets the
+-- reason as its error; the last attempt's error stays in `attempt`. p_ran_us: microseconds since
+-- the handler of a running job began; NULL: it did not begin, and a cancelled job is not charged.
 -- Returns the jobs whose claim was still held.
 --
--- A success keeps the job's key until the key expires, at once with key_scope 'live'. Any other end
--- frees the key, unless a
--- requeue has taken it over. A success of a type with history = 'failures' leaves no row.
+-- A success holds the key until it expires, with key_scope 'live' not at all. Any other end frees
+-- the key, unless a requeue has taken it over. A success with history = 'failures' leaves no row.
 -- Locks: the rows it is given, through the primary key; index job_pkey.
 -- Keeps: M32, a job is finished by its current claim only; M51, what becomes of its key.
 create or replace function {schema}.job_finish(
@@ -90,8 +89,7 @@ begin
       and e.status <> 'dead'
     group by o.batch
   ),
-  -- The names, former ones too, under which jobs of such a type run. If there is no such type, this
-  -- reads an empty index.
+  -- The names, former ones too, of types with history = 'failures': mostly an empty index.
   unkept as materialized (
     select n.name
     from {schema}.job_type t

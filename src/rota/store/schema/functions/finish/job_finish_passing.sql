@@ -1,6 +1,7 @@
--- Does what job_finish_laned does with jobs that have succeeded without a result, and gives the
--- next ones of their lanes to the same worker where it is their turn (see lanes_pass). Returns
--- those, which jobs it finished, and when. Of those it gives: {claimed}.
+-- Does job_finish_laned for jobs that have succeeded without a result, and gives the next jobs of
+-- their lanes to the same worker where it is their turn (see lanes_pass). Returns the jobs that it
+-- gives, which jobs it finished, and when.
+-- Rows: {claimed}.
 -- Locks: as job_finish; then as lanes_pass and rooms_advance.
 -- Keeps: M31, a claim is a lease; M60, the next job of a lane is due with the commit that ends the
 --   one before it.
@@ -51,7 +52,7 @@ begin
       if {schema}.is_no_rows_fault(sqlstate) then
         raise;
       end if;
-      -- job_claim finds out which one the database refuses, and reports it.
+      -- job_claim finds out which row the database refuses, and reports it.
       perform {schema}.jobs_release(v_next, true, false);
     end;
   end if;

@@ -1,5 +1,4 @@
--- Takes jobs that have not ended, or are dead, out of `running`: failed, dead, snoozed, waiting for
--- jobs, handed back, lost, taken over. p_outcomes is an array of objects:
+-- Takes jobs that have not ended, or are dead, out of `running`. p_outcomes is an array of objects:
 --   id, claims        the claim
 --   status            failed, dead, queued or waiting; of a payload mismatch the server decides
 --   charged           whether the attempt counts
@@ -7,21 +6,19 @@
 --   delay_s           seconds until run_at; NULL keeps run_at and asks the workers to look back
 --   ran_s             seconds since the handler began; NULL: it did not begin
 --   error_type …      what to keep of the error; with one, the attempt gets a row in `attempt`
---   attempt_only      the error is kept there, and not on the job
---   payload_mismatch  this release's code cannot read the payload: the job is kept for another
---                     release that was seen within the last hour, and is due for it at once; it
---                     waits for 'payload TYPE'. Without such a release it is dead
---   waits_for         what the job waits for, as in the table; it waits since the first time that
---                     it was handed back for the same, a job that counts in a cap since it waited
---                     for anything. Without it, the job waits for nothing
+--   attempt_only      the error is kept in `attempt`, and not on the job
+--   payload_mismatch  this release cannot read the payload: the job waits for 'payload TYPE', due
+--                     at once for another release that was seen within the last hour; without such
+--                     a release it is dead
+--   waits_for         as in the table; NULL: nothing. waits_since stays if it was handed back for
+--                     the same; a job that counts in a cap keeps the time of any earlier wait
 --   awaits            of a job that waits for jobs: jobs (their ids) and on_failure, for its meta
 -- p_release is the release of the worker that held the jobs; NULL: the reaper or a person takes
 -- them out. A job with a request to cancel becomes cancelled, unless it is dead. Returns the new
--- status of the jobs whose claim was still held.
--- What a job leaves empty, its place in its lane (see lane_keeps) or its slot in a cap,
--- job_leave_laned gives to another.
--- Locks: the rows it is given, in id order; index job_pkey. With key_scope 'live' the keys of those
---   that are dead.
+-- status of the jobs whose claim was still held. Places in lanes (lane_keeps) and slots in caps
+-- that become free: job_leave_laned.
+-- Locks: the rows it is given, in id order; index job_pkey. With key_scope 'live' the keys of dead
+--   jobs.
 -- Keeps: M32, no other claim is touched; M40, a retry lies in the future.
 create or replace function {schema}.job_leave(p_outcomes jsonb, p_release text)
 returns table (id bigint, status text, run_at timestamptz, reason text)
@@ -142,7 +139,7 @@ begin
         waits_since = case
           when d.status = 'waiting' then {schema}.clock()
           when d.waits_for = j.waits_for and d.status <> 'dead' then j.waits_since
-          -- What it waited for was forgotten at its claim.
+          -- The claim has forgotten what it waited for.
           when d.waits_for is not null and j.capped and d.status <> 'dead'
             then coalesce(j.waits_since, {schema}.clock())
           when d.waits_for is not null or d.status = 'dead' and d.keeps_lane

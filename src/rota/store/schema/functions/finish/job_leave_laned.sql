@@ -1,5 +1,5 @@
--- Does what job_leave does, for jobs of which some hold a place of a lane or count in a cap, and
--- gives what becomes free to the jobs that wait for it.
+-- Does job_leave for jobs that may hold a place of a lane or count in a cap, and gives what becomes
+-- free to the jobs that wait for it.
 -- Locks: as job_leave; then as rooms_advance.
 -- Keeps: M60.
 create or replace function {schema}.job_leave_laned(p_outcomes jsonb, p_release text)

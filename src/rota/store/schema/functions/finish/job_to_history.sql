@@ -1,6 +1,6 @@
--- Moves jobs that no worker holds to history: cancelled ones, or dead ones with a resolution each
--- (p_resolutions runs parallel to p_ids). The caller has locked their rows. The reason of a cancel
--- is in the job's row. Returns the jobs that it moved.
+-- Moves jobs that no worker holds to history: cancelled jobs, whose rows have the reason, or dead
+-- jobs with a resolution each (p_resolutions runs parallel to p_ids). The caller has locked their
+-- rows. Returns the jobs that it moved.
 create or replace function {schema}.job_to_history(
   p_ids bigint[],
   p_status text,

@@ -1,7 +1,6 @@
--- Returns what jobs are told of those that they have waited for: of each that has ended, how (see
--- job_end); `job` is the one that ended, the last one as which the first was requeued. A job that
--- runs before its last wait is over, because a person wanted it so, is told nothing of that wait:
--- so it waits again.
+-- Returns for these waiters how the jobs that they waited for ended (see job_end); `job` is the
+-- last one as which the awaited job was requeued. A job that a person let run before its last wait
+-- is over gets nothing of that wait: so it waits again.
 -- Locks: none; indexes as of job_end.
 create or replace function {schema}.results_of(p_waiters bigint[])
 returns table (

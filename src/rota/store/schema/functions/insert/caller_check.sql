@@ -1,6 +1,6 @@
 -- Refuses a role that lacks a right on a table or view, or on one of its columns; otherwise true,
--- for a WHERE. For functions that have the rights of the schema's owner: without it whoever may use
--- the schema could take keys, lock jobs, change them or learn of them.
+-- for a WHERE. For functions with the rights of the schema's owner: without it, whoever may use the
+-- schema could take keys, lock or change jobs, or learn of them.
 create or replace function {schema}.caller_check(p_relation text, p_privilege text)
 returns boolean
 language plpgsql stable

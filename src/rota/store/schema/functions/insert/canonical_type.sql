@@ -1,6 +1,5 @@
--- Returns the name under which a type's keys and settings are stored. A former name leads to the
--- type that lists it among its aliases. SECURITY DEFINER: the view calls it, and a reader has no
--- right on job_type.
+-- Returns the name under which a type's keys and settings are stored; a former name leads to the
+-- type that has it as an alias. SECURITY DEFINER: a reader of the view has no right on job_type.
 create or replace function {schema}.canonical_type(p_name text)
 returns text
 language sql stable parallel safe security definer

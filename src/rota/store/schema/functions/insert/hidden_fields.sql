@@ -1,6 +1,6 @@
--- Returns the fields of a type's payloads that are not shown: those of its secret and of its
--- personal arguments, now or ever; without a type, of all types. NULL: there are none. SECURITY
--- DEFINER: a reader has no right on job_type.
+-- Returns the masked fields of a type's payloads (NULL: of all types): secret and personal
+-- arguments, now or ever. NULL: there are none. SECURITY DEFINER: a reader has no right on
+-- job_type.
 create or replace function {schema}.hidden_fields(p_job_type text)
 returns text[]
 language sql stable parallel safe security definer

@@ -1,10 +1,8 @@
--- Returns the sequences that are behind the ids that they have given: after a move by logical
--- replication, or a restore without sequences, they begin again. Everything that names a job
--- counts: an attempt, a key, a run of a schedule or an action may be all that is left of it. Keys
--- of jobs that are over, and runs, have no index on the job: p_limit of each are read, the latest
--- ones, in the order of an index; NULL: all. An id of more than half of what a sequence can give
--- does not come from one, and does not count. SECURITY DEFINER: a reader needs no right on the
--- sequences.
+-- Returns the sequences that are behind the ids that they have given, as after a move by logical
+-- replication or a restore without sequences. Everything that names a job counts: an attempt, a
+-- key, a run of a schedule or an action may be all that is left of it. Of keys of ended jobs, and
+-- of runs, the latest p_limit are read; NULL: all. Ids above half of a sequence's range do not
+-- count: no sequence gave them. SECURITY DEFINER: a reader needs no right on the sequences.
 -- Locks: none; indexes job_pkey, job_history_id, attempt_job, action_pkey, action_job,
 --   idempotency_live, idempotency_expires and schedule_run_enqueued. Without p_limit it reads
 --   idempotency and schedule_run whole.

@@ -1,8 +1,7 @@
--- Moves the sequences that are behind their ids to the highest one; never backwards, so an id that
--- a bulk has reserved stays its own. Returns those that it moved, with the last id of each.
--- Locks: only when one is behind, its sequence: nextval waits, and so does this for transactions
---   that have called it. It reads all keys and all runs: it is for what a person does after a
---   restore.
+-- Moves sequences that are behind their ids to the highest id; never backwards, so an id that a
+-- bulk has reserved stays its own. Returns the moved ones, with the last id of each.
+-- Locks: only if one is behind, its sequence: nextval waits, and this call waits for transactions
+--   that have called nextval. It reads all keys and all runs: for use after a restore.
 -- Keeps: M2; no job gets the id of another.
 create or replace function {schema}.ids_ensure()
 returns table (sequence text, last_id bigint)
@@ -12,8 +11,8 @@ declare
   v_sequence text;
 begin
   for v_sequence in select b.sequence from {schema}.ids_behind(null::int) b loop
-    -- A setting that it has: for the lock. Between the reading of a sequence and its setval another
-    -- session could take ids.
+    -- Sets what is set already, for the lock: other sessions must take no ids between the reading
+    -- of a sequence and its setval.
     execute format('alter sequence %s no cycle', v_sequence);
   end loop;
   return query

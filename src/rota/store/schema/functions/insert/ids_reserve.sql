@@ -1,5 +1,5 @@
 -- Reserves ids for a bulk, in ascending order, up to ten millions. SECURITY DEFINER: a producer
--- needs no right on the sequence. That it may insert is checked, because a sequence has an end.
+-- needs no right on the sequence; its right to insert is checked, because a sequence has an end.
 -- Locks: none.
 -- Keeps: jobs due at the same time run in the order of the call; M15, no other role moves it.
 create or replace function {schema}.ids_reserve(p_count int)

@@ -1,5 +1,5 @@
--- Returns one of these ids that a job has had that is gone; NULL: none. Its steps, its effects and
--- the answers to its claims must not be those of another job.
+-- Returns one of these ids that a job had which is gone; NULL: none. The steps, effects and claims
+-- of that job must not become another job's.
 -- Locks: none; indexes job_history_id, attempt_job and effect_job: the end of each, and one descent
 --   for each id below it.
 create or replace function {schema}.ids_used(p_ids bigint[])

@@ -1,14 +1,15 @@
--- Refuses rows that job_refusal refuses: at an INSERT once for the statement, if one of its rows is
--- not plain; at an UPDATE of a column that a person may have changed once for the row. SECURITY
--- DEFINER: a producer needs INSERT on job and nothing else.
--- At an INSERT also an id that the sequence has not given: it blocks the producer that will get it,
--- and below 1 no call of Python's can name it. And the id of a job that has left, whose steps,
--- effects and claims are its own. And a run of a schedule that would never start,
--- because every tick of that schedule would be skipped. And a job that key_refusal or
--- secret_refusal refuses: that is asked only if some type declares keys or a secret argument.
--- After an INSERT it wakes as many workers as there are jobs. A commit that carries a NOTIFY holds
--- a database-wide lock until it is flushed. So only rows that are due wake one (or that will be
--- before it looks again), and only one that waits for their queue.
+-- Refuses rows that job_refusal refuses: at an INSERT once for the statement, if a row is not
+-- plain; at an UPDATE of a column that people change, for each row. SECURITY DEFINER: a producer
+-- needs INSERT on job and nothing else.
+-- At an INSERT it also refuses:
+--   an id that the sequence has not given: it would block the producer that will get it, and below
+--     1 Python cannot name it
+--   the id of a job that is gone, whose steps, effects and claims are its own
+--   a run of a schedule that would never start, because every tick would be skipped
+--   what key_refusal or secret_refusal refuses, asked only if a type declares keys or secrets
+-- After an INSERT it wakes as many workers as there are due jobs, or jobs due before a worker looks
+-- again, and only workers that wait for their queue: a commit with a NOTIFY holds a database-wide
+-- lock until it is flushed.
 -- Keeps: M15, no producer can stop another, a reader or a schedule.
 create or replace function {schema}.job_check()
 returns trigger
@@ -131,7 +132,7 @@ begin
     v_refusal := coalesce(
       {schema}.job_refusal(new), {schema}.secret_refusal(new.job_type, new.payload)
     );
-    -- What was so before, such as a payload over a limit that was lowered, is not refused now.
+    -- What was so before is not refused now, such as a payload over a lowered limit.
     if v_refusal is not null
       and v_refusal = coalesce(
         {schema}.job_refusal(old), {schema}.secret_refusal(old.job_type, old.payload)

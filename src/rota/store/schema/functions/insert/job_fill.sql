@@ -1,7 +1,6 @@
 -- Fills in what a producer left out, and takes its idempotency key. The trigger fires only for rows
--- that need it: a row with queue and priority, as our own client writes it, counts as complete. A
--- text that is too long for an index is refused here: job_check comes after the indexes.
--- SECURITY DEFINER: a producer needs INSERT on job and nothing else.
+-- that need it. A text that is too long for an index is refused here: job_check comes after the
+-- indexes. SECURITY DEFINER: a producer needs INSERT on job and nothing else.
 create or replace function {schema}.job_fill()
 returns trigger
 language plpgsql security definer

@@ -1,5 +1,5 @@
--- Says whether a trigger of the user's runs at an INSERT of a job: it may change the row, leave it
--- out, insert other jobs, or ask who inserts.
+-- Returns whether a user's trigger runs at an INSERT of a job: it may change the row, leave it out,
+-- insert other jobs, or ask who inserts.
 create or replace function {schema}.job_has_triggers()
 returns boolean
 language sql stable

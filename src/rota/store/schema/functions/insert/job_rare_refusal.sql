@@ -1,5 +1,5 @@
--- Says what is wrong with the columns that few rows have; NULL: nothing (for job_refusal). A single
--- INSERT prepares each call in job_row_is_plain, so these columns share one.
+-- Returns what is wrong with the columns that few rows have; NULL: nothing (for job_refusal). A
+-- single INSERT prepares each call in job_row_is_plain, so these columns share one call.
 create or replace function {schema}.job_rare_refusal(
   p_timeout interval,
   p_group_key text,

@@ -1,9 +1,10 @@
--- Says why a row may not stand in job; NULL: it may. The text begins with the name of the column.
+-- Returns why a row may not stand in job; NULL: it may. The text begins with the name of the
+-- column.
 --
 -- Every client must be able to read every row: Python's datetimes end with the year 9999, and one
--- row that cannot be read fails the whole batch of a claim. An INSERT asks it only about rows that
--- are not plain (job_row_is_plain). The planner inlines the function, because it has no search_path
--- of its own; its body is parsed when it is created.
+-- unreadable row fails the whole batch of a claim. An INSERT asks it only about rows that are not
+-- plain (job_row_is_plain). The function has no search_path, and its body is parsed when it is
+-- created: the planner inlines it.
 -- Keeps: M12, a payload is an object of limited size.
 create or replace function {schema}.job_refusal(p_job {schema}.job)
 returns text
@@ -64,7 +65,7 @@ return case
     )
   when jsonb_typeof(p_job.meta) <> 'object'
     then format('meta must be a JSON object, not %s', jsonb_typeof(p_job.meta))
-  -- The ids of jobs that it has waited for are not the producer's, and what it asks is its type's.
+  -- The ids of awaited jobs are not the producer's, and what the job asks is its type's.
   when octet_length((p_job.meta - array['rota.waits', 'rota.asks'])::text)
     > {schema}.payload_bytes_max()
     or octet_length(p_job.meta::text) > {schema}.payload_bytes_max() + 32768

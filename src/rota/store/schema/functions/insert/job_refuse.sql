@@ -1,4 +1,4 @@
--- Ends the statement that would write a row to job that job_refusal, or job_check, refuses.
+-- Ends the statement that would write a row that job_refusal, or job_check, refuses.
 create or replace function {schema}.job_refuse(p_refusal text)
 returns void
 language plpgsql

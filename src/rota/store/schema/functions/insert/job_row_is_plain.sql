@@ -1,9 +1,9 @@
--- Says whether a row is plain: new, and with the usual values, in bounds as narrow as those of
--- job_refusal or narrower. Of such a row job_refusal has nothing to say. NULL counts as true.
+-- Returns whether a row is plain: new, with the usual values, in bounds as narrow as in job_refusal
+-- or narrower. Of such a row job_refusal has nothing to say. NULL counts as true.
 --
--- An INSERT asks this first. A single one prepares each call in it, and that is most of what the
--- check costs; so the calls are few. The planner inlines the function, because it has no
--- search_path of its own; its body is parsed when it is created.
+-- An INSERT asks this first. A single INSERT prepares each call in it, which is most of the cost of
+-- the check; so the calls are few. The function has no search_path, and its body is parsed when it
+-- is created: the planner inlines it.
 -- Keeps: M12 and M15, as job_refusal does.
 create or replace function {schema}.job_row_is_plain(p_job {schema}.job)
 returns boolean

@@ -1,6 +1,5 @@
 -- Records the job as a run of its schedule. Its trigger fires after that of job_fill, because a job
--- that was refused for its key is no run. SECURITY DEFINER: a producer needs INSERT on job and
--- nothing else.
+-- that was refused for its key is no run. SECURITY DEFINER, as job_fill.
 create or replace function {schema}.job_run()
 returns trigger
 language plpgsql security definer

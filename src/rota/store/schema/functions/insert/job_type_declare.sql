@@ -1,15 +1,14 @@
--- Declares job types: an array of objects, all with the same columns of job_type. A column that
--- the release does not know is left alone, and one that this schema does not know is left out. A
--- field that was ever personal or secret stays masked: it joins the personal ones. Keys
--- that were taken under a former name move to the new name. Where key_scope becomes 'pending', the
--- keys of jobs that have started, are dead or over are free; where it becomes 'live', of those that
--- are dead or over. A cap (max_running) holds at once; of
--- one that was raised or removed, jobs that waited for it compete again.
+-- Declares job types: an array of objects, all with the same columns of job_type. Columns that the
+-- release does not know stay; columns that this schema does not know are left out. A field that was
+-- ever personal or secret stays masked. Keys under a former name move to the new name. Where
+-- key_scope becomes 'pending', the keys of jobs that have started, are dead or over are free; where
+-- it becomes 'live', the keys of dead and ended jobs. A new cap (max_running) holds at once; if it
+-- was raised or removed, waiting jobs compete again.
 -- Locks: the rows of the types, in the order of their names; the rows of keys that move or become
 --   free; then as caps_release.
 -- Keeps: M15, a plain INSERT takes what the type declares; M51, with key_scope 'pending' no change
---   is joined to a job that has begun, also not to one that began before the type said so; M45, an
---   earlier release does not take away the mask, nor does a renamed argument.
+--   is joined to a job that has begun, also before the type said so; M45, no earlier release and no
+--   renamed argument takes away the mask.
 create or replace function {schema}.job_type_declare(p_types jsonb, p_release text)
 returns int
 language plpgsql
@@ -54,8 +53,7 @@ begin
     and p_types -> 0 ? a.attname;
   execute v_statement using p_types, p_release;
   get diagnostics v_count = row_count;
-  -- Two former names may have the same key: one of the two moves. The other stays where it is until
-  -- the first is free.
+  -- Two former names may have the same key: one key moves, the other stays until that one is free.
   update {schema}.idempotency i
   set job_type = moved.name
   from (

@@ -1,23 +1,23 @@
 -- Inserts up to 1,000 jobs, and returns their ids in the order of the payloads; NULL for a job that
--- was not inserted, because its key is taken or a trigger of the user's left it out.
+-- was not inserted, because its key is taken or a user's trigger left it out.
 --
--- p_ids: ids that ids_reserve gave; NULL: it reserves them itself. p_payloads: an array of objects.
--- p_keys: the idempotency keys; p_groups: the group keys; of each, NULL: no job has one. p_common:
--- an array of objects with what jobs often have in common, once for all that share it: queue,
--- job_type, payload_version, priority, run_at (NULL: now), delay_s (seconds from now), expires_s
--- (seconds from run_at), max_attempts, timeout, group_capacity, meta and batch. p_which: the place
--- in p_common of each job, from 1; NULL: all have the first.
+-- p_ids: ids from ids_reserve; NULL: it reserves them itself. p_payloads: an array of objects.
+-- p_keys, p_groups: the idempotency and group keys; NULL: no job has one. p_common: an array of
+-- objects, each for all jobs that share it: queue, job_type, payload_version, priority, run_at
+-- (NULL: now), delay_s (seconds from now), expires_s (seconds from run_at), max_attempts, timeout,
+-- group_capacity, meta and batch. p_which: the place in p_common of each job, from 1; NULL: all
+-- have the first.
 --
--- It takes all keys before the rows, with one INSERT instead of one for each row; a setting tells
--- the trigger job_insert_fill so. If a trigger of the user's runs at the INSERT, which may change a
--- key or leave out a row, each row takes its own, and the rows come in the order of the keys. The
--- function has its caller's rights and no search_path of its own: such a trigger finds what it
--- finds at any other INSERT. For a producer, who may not give ids, jobs_insert_for calls it. Where
--- that one refuses, and in a SECURITY DEFINER function of the user's whose caller may not insert,
--- each job is an INSERT of its own, which takes the key and gets its id there: p_ids is not used.
--- These too come in the order of the keys, unless some have a group_key: ids are a lane's order.
+-- It takes all keys before the rows, with one INSERT; a setting tells the trigger job_insert_fill
+-- so. If a user's trigger runs at the INSERT, which may change a key or leave out a row, each row
+-- takes its own key, in the order of the keys. The function has its caller's rights and no
+-- search_path, so that such a trigger sees what it sees at any other INSERT. For a producer, who
+-- may not give ids, jobs_insert_for calls it. Where jobs_insert_for refuses, and in a user's
+-- SECURITY DEFINER function whose caller may not insert, each job is an INSERT of its own, which
+-- takes its key and gets its id then, in the order of the keys, unless some jobs have a group_key:
+-- the order of a lane is the order of ids.
 -- Locks: with keys, the rows of `idempotency` that they become, in the order of (type, key): two
---   calls with the same keys cannot deadlock, but for those INSERTs of jobs with a group_key.
+--   calls with the same keys cannot deadlock, except single INSERTs of jobs with a group_key.
 -- Keeps: M20, M51, M22 as job_insert.
 create or replace function {schema}.jobs_insert(
   p_ids bigint[],
@@ -32,7 +32,7 @@ language plpgsql
 as $$
 declare
   v_ids bigint[];
-  -- Of the session's role too: ids_reserve and keys_take ask for that.
+  -- The session's role must have it too: ids_reserve and keys_take ask for it.
   v_gives_ids boolean := has_column_privilege('{schema}.job', 'id', 'INSERT')
     and has_any_column_privilege({schema}.caller(), '{schema}.job', 'INSERT');
   v_at_once boolean := p_keys is not null and not {schema}.job_has_triggers();

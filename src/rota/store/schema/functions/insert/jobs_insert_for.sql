@@ -1,7 +1,7 @@
--- Inserts as jobs_insert, for a producer that may not give ids. SECURITY DEFINER: it needs INSERT
--- on each of the other columns. p_ids: as ids_reserve gave them; one that a job has had is refused.
--- NULL, and nothing is inserted: it lacks such a right, or a trigger of the user's or row-level
--- security would see the owner's rights in place of its own.
+-- Inserts as jobs_insert, for a producer that may not give ids. SECURITY DEFINER: the producer
+-- needs INSERT on each other column. p_ids: from ids_reserve; an id that a job has had is refused.
+-- NULL, and nothing is inserted: the producer lacks such a right, or a user's trigger or row-level
+-- security would see the owner's rights.
 -- Keeps: M20, M51, as jobs_insert; no job gets the id of another.
 create or replace function {schema}.jobs_insert_for(
   p_ids bigint[],

@@ -6,7 +6,7 @@ language plpgsql
 as $$
 declare
   v_name text := p_table || '_' || to_char(p_day, 'YYYYMMDD');
-  -- With the offset: a plain date means another day in a session with another time zone.
+  -- With the offset: the session's time zone would move a plain date.
   v_from text := p_day::text || ' 00:00:00+00';
   v_to text := (p_day + 1)::text || ' 00:00:00+00';
 begin

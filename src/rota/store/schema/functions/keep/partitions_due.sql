@@ -1,7 +1,7 @@
--- Returns the commands that partitions need now. It runs none itself, because DETACH …
--- CONCURRENTLY cannot run in a function. Each table has at most one partition to detach, an
--- interrupted one first. Detached tables that are older than the setting are to be dropped, or
--- moved to the archive if there is one. Partitions are recognised by their names.
+-- Returns the commands that partitions need now; it runs none, because DETACH … CONCURRENTLY cannot
+-- run in a function. Of each table at most one partition is detached, an interrupted one first.
+-- Detached tables older than the setting are dropped, or moved to the archive if there is one.
+-- Partitions are recognised by their names.
 -- Locks: none.
 -- Keeps: M13, old history goes without making any other statement wait.
 create or replace function {schema}.partitions_due()
@@ -9,8 +9,7 @@ returns table (step text, name text, command text)
 language sql stable
 as $$
   with parent as materialized (
-    -- A day is dropped whole, once its last moment is as old as the setting. last_day is the last
-    -- such day.
+    -- The last day to drop: its last moment is as old as the setting.
     select
       p.oid, p.relname, p.relnamespace,
       to_char(

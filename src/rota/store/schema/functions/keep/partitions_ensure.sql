@@ -1,6 +1,5 @@
--- Creates the partitions of today and of the next p_days days. Returns how many it created. One
--- worker at a time creates them: if today's exist and another worker is creating, the call leaves
--- the days ahead to it.
+-- Creates the partitions of today and of the next p_days days. Returns how many it created. If
+-- today's exist and another worker is creating, the call leaves the days ahead to that worker.
 -- Locks: SHARE UPDATE EXCLUSIVE on the parents, which readers and finishes do not wait for.
 -- Keeps: M13; a finish always finds its partition.
 create or replace function {schema}.partitions_ensure(p_days int)

@@ -1,8 +1,8 @@
--- Deletes rows of a kind that were kept long enough, at most p_limit. Returns how many.
+-- Deletes up to p_limit rows of a kind that were kept long enough. Returns how many.
 --
--- A row is old if its time `since` lies `keep` or longer in the past, and `also` holds; without
--- `keep` none is. `with_it` deletes what belongs to those that are gone. An indexed kind is read
--- from its oldest row on. The others are small, or read whole once an hour, and go in any order.
+-- A row is old if its `since` lies `keep` or longer in the past, and `also` holds; without `keep`
+-- none is. `with_it` deletes what belongs to the deleted rows. An indexed kind is read from its
+-- oldest row on; the rest are small, or read whole once an hour.
 -- Locks: the rows, with SKIP LOCKED; the indexes action_at, batch_ended, batch_part_pkey,
 --   effect_done, effect_intended, idempotency_expires, job_pkey, schedule_run_enqueued and
 --   stat_hour_pkey.
@@ -33,7 +33,7 @@ begin
     ('effects', 'effect', 't.done_at', v_keep ->> 'effects', true, v_unasked, ''),
     ('effects not done', 'effect', 't.intended_at', v_keep ->> 'effects', true,
       't.done_at is null and ' || v_unasked, ''),
-    -- A closed one whose failures count no longer, and one that no job has tried for a day.
+    -- A closed breaker whose failures count no longer, and any that no job has tried for a day.
     ('breakers', 'breaker',
       $b$case t.state when 'closed' then coalesce(t.forget_at, '-infinity') - interval '1 day'
         when 'open' then t.open_until else t.changed_at end$b$,
@@ -42,7 +42,7 @@ begin
     ('batches', 'batch', 't.ended_at', v_keep ->> 'history', true,
       format('(t.dead = 0 or t.ended_at < {schema}.clock() - %L::interval)', v_keep ->> 'dead'),
       ', part as (delete from {schema}.batch_part p using gone g where p.batch = g.id)'),
-    -- Keys whose starts lie in the past are as free as those of which nothing is known.
+    -- A key whose starts lie in the past is as free as an unknown one.
     ('limits', 'rate_limit_key',
       'greatest(t.tat, t.held_to, t.estimated_to, t.again_to, t.urgent_to)',
       '1 day', false, 'true', '')

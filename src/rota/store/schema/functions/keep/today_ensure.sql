@@ -1,5 +1,5 @@
--- Creates today's partitions if they are missing. A worker repeats the statement that failed
--- without one; a caller's transaction cannot.
+-- Creates today's partitions if they are missing. A worker repeats a statement that failed without
+-- one; a caller's transaction cannot.
 create or replace function {schema}.today_ensure()
 returns void
 language plpgsql

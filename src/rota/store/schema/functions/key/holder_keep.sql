@@ -1,8 +1,7 @@
--- Says whether a job may be joined by another one with its key. With key_scope 'pending' it must
--- still hold the key, and is kept from being claimed until this transaction ends. So it will see
--- what this transaction writes, and a change is never joined to a job that has begun. A job that
--- has been due for ten seconds while others keep it is not joined any more, and gives its key up:
--- transactions that overlap would keep it for ever.
+-- Returns whether a job may be joined by another job with its key. With key_scope 'pending' it must
+-- still hold the key, and cannot be claimed until this transaction ends: so it will see what this
+-- transaction writes. A job that other transactions have kept for ten seconds while it was due is
+-- not joined any more, and gives its key up: they would keep it for ever.
 -- Locks: with key_scope 'pending' the row of the job, FOR KEY SHARE: others may join or change it.
 --   A worker that is claiming it is waited for.
 -- Keeps: M51, with key_scope 'pending' a change that comes while the job runs makes a new job.

@@ -1,18 +1,18 @@
--- Does for a job whose key is taken what its producer asks (p_how), and returns the job that holds
--- the key, with what was changed of it:
+-- Does to the holder of a key what the producer of a second job asks (p_how), and returns the
+-- holder, with what was changed of it:
 --   join, raise  nothing
 --   replace      a holder that waits becomes what the new job would be. It keeps its id, its queue
 --                and, unless a time is asked for, its place; of two priorities the higher counts
---   postpone     a holder that waits becomes due later, at the time that is asked for; what else it
---                has stays. Its expiry moves along, because it is counted from run_at
--- A holder waits that is queued, or parked for its lane or a cap; one that changes its lane, or its
--- time, is queued again and gives its place in the lane up. A holder that has begun before, and was
+--   postpone     a holder that waits becomes due later, at the time that is asked for; all else
+--                stays, but its expiry moves along, because it is counted from run_at
+-- A holder waits that is queued, or parked for its lane or a cap; if its lane or time changes, it
+-- is queued again and gives up its place in the lane. A holder that has begun before, and was
 -- snoozed, is not changed: it stands for its own payload.
 -- No row: the key was freed or went to another job in the meantime; the caller tries again.
 -- p_common has the columns of the new job as in jobs_insert; expires_at may stand for expires_s.
 -- Locks: the holder, if it is queued and may be changed, or must not start before this transaction
---   has ended (holder_keep). A worker that is claiming it is waited for, and then it is not queued
---   any more.
+--   has ended (holder_keep). A worker that is claiming it is waited for; then it is not queued any
+--   more.
 -- Keeps: M51, a holder that has begun is not changed.
 create or replace function {schema}.holder_meet(
   p_how text,
@@ -83,8 +83,8 @@ begin
         payload = p_payload,
         payload_version = v_common.payload_version,
         priority = greatest(j.priority, v_common.priority),
-        -- Where its priority rises it has no place to keep, and workers may have searched there;
-        -- so they may where it was parked.
+        -- Workers may have searched there if its priority rises or it was parked: it has no place
+        -- to keep.
         run_at = case
           when v_is_timed
             or v_common.priority > j.priority

@@ -1,8 +1,8 @@
--- Cancels or reschedules the job that holds a key (for key_cancel and key_reschedule). It looks the
--- job up again if that was refused: another job may have taken the key over meanwhile. Its rows are
--- those of the action, with the job's type: one with the answer 'not found' and no id if no job
--- holds the key, and one for each type with the answer 'ambiguous' if several do.
--- Locks: the row of the job, then that of its key. The key is read without a lock: a worker that
+-- Cancels or reschedules the job that holds a key (for key_cancel and key_reschedule). If that was
+-- refused it looks the holder up again, because another job may have taken the key. Its rows are
+-- those of the action, with the job's type: one row 'not found' without an id if no job holds the
+-- key, and a row 'ambiguous' for each type if several do.
+-- Locks: the row of the job, then the row of its key. The key is read without a lock: a worker that
 --   ends the job locks its row first.
 create or replace function {schema}.key_act(
   p_verb text,
@@ -49,7 +49,7 @@ begin
     exit when v_answer not in ('refused', 'not found');
   end loop;
   id := v_id;
-  -- A success of a type that keeps failures only has left its key and no row.
+  -- A success of a type with history = 'failures' has left its key and no row.
   answer := case when v_answer = 'not found' and v_ids[1] = v_id then 'refused' else v_answer end;
   status := case when answer = 'refused' then coalesce(v_status, 'succeeded') else v_status end;
   job_type := coalesce(job_type, p_job_type);

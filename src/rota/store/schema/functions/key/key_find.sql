@@ -1,5 +1,5 @@
--- Returns which job holds a key, for each type under which the key is taken; with p_job_type (a
--- former name counts) only of that type. Without it, a key that has expired is not taken.
+-- Returns which job holds a key, for each type under which it is taken; with p_job_type (a former
+-- name counts) only for that type. Without p_job_type, an expired key is not taken.
 -- Locks: none; index idempotency_pkey: one descent for each type that ever had a key.
 create or replace function {schema}.key_find(p_key text, p_job_type text)
 returns table (job_type text, id bigint, status text)

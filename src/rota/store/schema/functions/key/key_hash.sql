@@ -1,4 +1,4 @@
--- Returns what stands for a key once it was erased: its SHA-256; for one that was erased, itself.
+-- Returns the SHA-256 that replaces an erased key; of an erased key, itself.
 create or replace function {schema}.key_hash(p_key text)
 returns text
 language sql immutable strict parallel safe

@@ -1,6 +1,6 @@
--- Returns the jobs that hold a key, of one type or of all types that ever had a key: one index
--- descent per type. SECURITY DEFINER: a reader of the view needs no right on the keys. This
--- function returns ids, the view the rest. Raises without SELECT on the view.
+-- Returns the jobs that hold a key, of one type or of all types that ever had a key, by one index
+-- descent for each. SECURITY DEFINER: a reader of the view needs no right on the keys, and gets ids
+-- only. Raises without SELECT on the view.
 create or replace function {schema}.key_jobs(p_job_type text, p_key text)
 returns setof bigint
 language sql stable security definer

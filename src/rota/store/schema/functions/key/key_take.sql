@@ -1,7 +1,6 @@
--- Takes a key for a job, and says whether the job has it now. The function has no search_path of
--- its own: its callers have one.
--- A key whose type has key_scope 'pending' is only taken if its holder is kept from starting until
--- this transaction ends: it must see what this transaction writes.
+-- Takes a key for a job, and returns whether the job has it now. A key whose type has key_scope
+-- 'pending' is only taken if its holder is kept from starting until this transaction ends: it must
+-- see what this transaction writes. The function has no search_path: its callers have one.
 -- Locks: the row of `idempotency` that the key becomes; waits for a transaction that is inserting
 --   the same key, or claiming its holder. With key_scope 'pending' the row of the holder, against
 --   claims only.
@@ -15,8 +14,7 @@ declare
   v_aliases text[];
   v_holder bigint;
 begin
-  -- A key also counts if it was taken under a former name and committed while the new name was
-  -- being declared.
+  -- A key under a former name also counts, committed while the new name was being declared.
   select t.aliases into v_aliases
   from {schema}.job_type t
   where t.name = v_name
@@ -32,13 +30,13 @@ begin
       limit 1;
     end if;
     if v_holder is null then
-      -- DO NOTHING takes no lock on the row that is there, so a producer's open transaction never
-      -- delays the end of that job.
+      -- DO NOTHING takes no lock on the present row, so an open transaction never delays that job's
+      -- end.
       insert into {schema}.idempotency (job_type, key, job)
       values (v_name, p_key, p_job)
       on conflict do nothing;
       if found then
-        -- Only now: an erasure for which the INSERT waited is seen. Without any, no call is made.
+        -- Only now: the INSERT may have waited for an erasure. Without any, no call is made.
         exit when (select n.keys_erased from {schema}.installation n)
           and {schema}.key_is_erased(array_append(v_aliases, v_name), p_key);
         return true;
@@ -72,7 +70,7 @@ begin
     if v_holder is not null and {schema}.holder_keep(v_holder, v_name, p_key) then
       return false;
     end if;
-    -- Retention deleted the key between these statements, or the key was freed: try again.
+    -- The key was deleted or freed between these statements: try again.
   end loop;
   delete from {schema}.idempotency
   where job_type = v_name

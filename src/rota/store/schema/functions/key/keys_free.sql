@@ -1,8 +1,7 @@
--- Frees keys of jobs that a person has deleted from the table: their jobs never ended, so they have
--- no expiry, and would be held for ever. Reads up to p_limit keys of live jobs, on from where the
--- last call of any process stopped, and after the last one from the first: a drain is a new process
--- each time. Returns how many it freed. A key with an expiry is never freed here: its job has
--- ended, and may have left no row.
+-- Frees keys of jobs that were deleted by hand: such a key has no expiry, and would be held for
+-- ever. Reads up to p_limit keys of live jobs, from where the last call of any process stopped, and
+-- after the last key from the first. Returns how many it freed. It frees no key with an expiry:
+-- such a job has ended, and may have left no row.
 -- Locks: the rows of the keys that it frees, with SKIP LOCKED; indexes idempotency_live and
 --   job_pkey. Only if there are more keys than it reads, the row of idempotency_read.
 -- Keeps: M51, a key is held while its job is live, and not for ever. A job and its key are always

@@ -1,7 +1,6 @@
--- Frees the keys of these jobs if their types have key_scope 'pending': such a job holds its key
--- only while it waits for its first start. With key_scope 'live' the key of a dead one is free. A
--- job that comes back later holds none. The text of the key stays on the job as a record. A job
--- that is still queued keeps its key: a trigger of the user's kept it from being claimed.
+-- Frees the keys of these jobs if their types have key_scope 'pending', which holds a key only
+-- until the first start; with 'live' the keys of dead jobs. The text of the key stays on the job as
+-- a record. A job that is still queued keeps its key: a user's trigger kept it from being claimed.
 -- Locks: the rows of the keys; indexes job_pkey and idempotency_pkey.
 -- Keeps: M51, a job that gave its key up never frees that of another job.
 create or replace function {schema}.keys_give_up(p_ids bigint[])

@@ -1,16 +1,15 @@
--- Takes the keys of new jobs, and returns the jobs that have theirs now; a job without a key is not
--- among them. p_which: the place in p_job_types of each job's type, from 1; NULL: all have the
--- first. SECURITY DEFINER: a producer needs INSERT on job and nothing else, and that is checked,
--- because a key without a job would refuse the jobs of others. A producer takes none for a job that
--- there is, or was.
+-- Takes the keys of new jobs, and returns the jobs that have their keys now, without the jobs that
+-- have no key. p_which: the place in p_job_types of each job's type, from 1; NULL: all have the
+-- first. SECURITY DEFINER: a producer needs INSERT on job and nothing else, which is checked,
+-- because a key without a job would refuse the jobs of others. A producer takes no key for an id
+-- that a job has or had.
 --
--- Keys that are free become rows with one INSERT. If one of the keys has expired, or a type has
--- former names or keys that are free when their jobs start, key_take is asked for each: a second
--- pass for those alone would lock rows in another order than a call that has other keys beside
--- them, and the two would deadlock. Keys whose jobs are not there (see key_take) are too rare for
--- that, and have such a pass.
+-- Free keys become rows with one INSERT. If a key has expired, or a type has former names or keys
+-- that are free at the start, key_take is asked for each key: a second pass for these keys alone
+-- would lock rows in another order than a call with more keys, and the two would deadlock. Only
+-- keys without a job (see key_take), which are rare, have such a pass.
 -- Locks: the rows of `idempotency` that the keys become, in the order of (type, key); with
---   key_scope 'pending' the jobs that hold the others, as holder_keep.
+--   key_scope 'pending' the jobs that hold the other keys, as holder_keep.
 -- Keeps: M51, as key_take.
 create or replace function {schema}.keys_take(
   p_ids bigint[],
@@ -65,7 +64,7 @@ begin
       where t.name = any (v_names)
         and (t.aliases <> '{}' or t.key_scope = 'pending')
     )
-    -- Mostly no key at all has expired, which one look at an index shows.
+    -- One look at an index shows that mostly no key at all has expired.
     or exists (select from {schema}.idempotency i where i.expires_at <= {schema}.clock())
     and exists (
       select from {schema}.idempotency i
@@ -85,7 +84,7 @@ begin
     )
     select coalesce(array_agg(t.job), '{}') into v_taken
     from taken t;
-    -- Only now: an erasure for which the INSERT waited is seen.
+    -- Only now: the INSERT may have waited for an erasure.
     if exists (select from {schema}.installation n where n.keys_erased) then
       with back as (
         delete from {schema}.idempotency i

@@ -1,14 +1,14 @@
--- Finds ordered groups with jobs that hold a place or wait for one, by their group keys: the one of
--- p_group_key, or those with a dead job that halts them, or all after p_after. p_limit NULL: all of
--- these. Of a group it counts up to 10,000 jobs and lists up to 100 that hold a place.
---   capacity    how many may run at once when the next one begins; of a lane in which none waits,
---               when the last one began
+-- Finds lanes with jobs that hold a place or wait for one, by group key: p_group_key, or lanes that
+-- a dead job halts, or all after p_after. p_limit NULL: all of these. Of a lane it counts up to
+-- 10,000 jobs and lists up to 100 that hold a place.
+--   capacity    how many may run at once when the next job begins or, if none waits, when the last
+--               one began
 --   holders     jobs that hold a place: id, job_type, status, and since when they have that status
 --   waiting     jobs of the lane without a place, due or to come
---   oldest_due  the earliest run_at of those that are due
+--   oldest_due  the earliest run_at of the due jobs without a place
 --   halted_by   the dead job that halts the lane; NULL: none does
 -- Locks: none; index job_lane, one descent from lane to lane, however many jobs they have. Halted
---   ones by index job_waits.
+--   lanes by index job_waits.
 -- Keeps: M60, what holds a lane is visible; M85, with a bound on the rows read.
 create or replace function {schema}.groups_find(
   p_group_key text default null,

@@ -1,6 +1,6 @@
--- Returns the live jobs of a lane: those that hold a place or wait for one, and the dead ones (for
--- jobs_find). SECURITY DEFINER: a reader of the view needs no right on the table. This function
--- returns ids, the view the rest. Raises without SELECT on the view.
+-- Returns the live jobs of a lane: with a place, waiting for one, and dead (for jobs_find).
+-- SECURITY DEFINER: a reader of the view needs no right on the table, and gets ids only. Raises
+-- without SELECT on the view.
 -- Locks: none; indexes job_lane and job_dead.
 create or replace function {schema}.lane_jobs(p_group_key text)
 returns setof bigint

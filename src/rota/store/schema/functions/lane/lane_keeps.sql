@@ -1,7 +1,7 @@
--- Returns whether a job that holds a place of its lane keeps it when it goes to this status. A job
--- that waits for its next attempt keeps it, unless its type says on_retry = 'release'; a dead one
--- frees it, unless its type says on_dead = 'halt'. A job that a limit or a breaker handed back
--- (p_waits_for) keeps it always: it has not begun.
+-- Returns whether a job that holds a place of its lane keeps it in this status. A job that waits
+-- for its next attempt keeps it, unless its type says on_retry = 'release'; a dead job frees it,
+-- unless its type says on_dead = 'halt'. A job that a limit or a breaker handed back (p_waits_for)
+-- always keeps it: it has not begun.
 -- Keeps: M60, back-off lets no later job of the lane pass.
 create or replace function {schema}.lane_keeps(
   p_job_type text,

@@ -1,6 +1,6 @@
--- Returns the first jobs of a lane that are due and may take a place, up to the free ones (for
--- lane_heads). They are read priority by priority: a lane may have many jobs that are not due, and
--- none of them is read. A job whose own group_capacity allows no further place ends the list.
+-- Returns the first jobs of a lane that are due and may take a place, up to the free places (for
+-- lane_heads). It reads priority by priority, so as to read no jobs that are not due. A job whose
+-- own group_capacity allows no further place ends the list.
 -- Locks: none; index job_lane.
 create or replace function {schema}.lane_next(p_lane text)
 returns table (id bigint, status text)

@@ -1,7 +1,7 @@
--- Returns those of these jobs that may run as far as their lanes are concerned: jobs without a
--- lane, those that hold a place, and those that may take one now. The others are parked, and with
--- them up to five thousand more of their lanes if most of the jobs have to wait: so a lane with
--- many jobs is soon out of the way of others. The caller has locked the rows and holds the stripes.
+-- Returns the jobs among these that their lanes let run: jobs without a lane, with a place, or that
+-- may take one now. The rest are parked, and if they are most of the jobs, up to five thousand more
+-- of their lanes, so that a lane with many jobs is soon out of the way. The caller has locked the
+-- rows and holds the stripes.
 -- Locks: further rows of the lanes, with SKIP LOCKED; index job_lane.
 -- Keeps: M60.
 create or replace function {schema}.lanes_admit(p_ids bigint[])
@@ -11,8 +11,8 @@ set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off 
 set plan_cache_mode = force_generic_plan
 as $$
 declare
-  -- Not array_agg(distinct …): job_claim has turned sorts off, and all of job_lane would be read in
-  -- its order.
+  -- Not array_agg(distinct …): job_claim turns sorts off, and it would read all of job_lane in
+  -- order.
   v_lanes text[] := array(
     select distinct j.group_key
     from {schema}.job j

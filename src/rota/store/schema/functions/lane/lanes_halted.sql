@@ -1,4 +1,4 @@
--- Of the p_limit most urgent dead jobs that halt their lanes, returns those that have done so since
+-- Returns the jobs among the p_limit most urgent dead ones that have halted their lanes since
 -- before p_before.
 -- Locks: none; index job_waits.
 create or replace function {schema}.lanes_halted(p_before timestamptz, p_limit int)

@@ -1,11 +1,11 @@
--- Gives the free places of these lanes to their first jobs, as rooms_advance does, but for those
--- whose turn it is with a worker that has just ended jobs of them: it locks and returns these (for
--- job_finish_passing). It is the turn of a job that the worker may claim, that no cap, limit or
--- breaker holds up, and before which it would claim no other that is ready. A job that did not fit
--- this release once is left to job_claim, which tries it again in an hour.
+-- Gives the free places of these lanes to their first jobs, as rooms_advance does, except jobs
+-- whose turn it is with a worker that has just ended jobs of the lanes: it locks and returns these
+-- (for job_finish_passing). It is a job's turn if the worker may claim it, no cap, limit or breaker
+-- holds it up, and the worker would claim no other ready job first. A job that did not fit this
+-- release once is left to job_claim, which tries it again in an hour.
 --
 -- p_lo … p_after_id: as in job_claim, where a ready job would be found; a branch is a queue and a
--- priority, and those of one group share slots. p_room: how many jobs each group has room for.
+-- priority, and the branches of a group share slots. p_room: how many jobs each group has room for.
 -- Locks: the stripes of the lanes; then the rows, with SKIP LOCKED; indexes job_lane and job_ready.
 -- Keeps: M30, M60; a lane takes no turn of another.
 create or replace function {schema}.lanes_pass(

@@ -1,4 +1,4 @@
--- Whether another transaction has locked this job at the moment. It takes no lock that stays.
+-- Returns whether another transaction has locked this job now, without a lasting lock.
 create or replace function {schema}.job_is_locked(p_id bigint)
 returns boolean
 language plpgsql

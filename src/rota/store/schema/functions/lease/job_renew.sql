@@ -1,6 +1,5 @@
 -- Renews the leases of jobs for the worker that still holds them. Returns the jobs that it holds,
--- which of them were renewed, and which have a request to cancel. p_leases runs parallel to
--- p_types.
+-- which were renewed, and which have a request to cancel. p_leases runs parallel to p_types.
 -- Locks: the rows of the jobs, in id order, with SKIP LOCKED; index job_pkey.
 -- Keeps: M32, only the worker that still holds a job extends its lease.
 create or replace function {schema}.job_renew(

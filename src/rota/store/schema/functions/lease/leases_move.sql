@@ -1,9 +1,8 @@
--- Moves the leases of all running jobs along with the server's clock, after it was set p_step_s
--- seconds forward or back. Each worker then has half a lease, at most 60 s, to renew its leases,
--- and a dead one's jobs come back when they would have. A lease that had expired before the step
--- stays so. p_moved_s: installation.clock_moved_s as the worker knew it when it noticed; if that
--- has changed, another worker has moved them.
--- Locks: the row of `installation`; those of running jobs, with SKIP LOCKED; index job_lease.
+-- Moves the leases of all running jobs along with the server's clock, after a step of p_step_s
+-- seconds. Each worker then has half a lease, at most 60 s, to renew. A lease that had expired
+-- before the step stays so. p_moved_s: installation.clock_moved_s as the worker knew it when it
+-- noticed; if that has changed, another worker has moved the leases.
+-- Locks: the row of `installation`; the rows of running jobs, with SKIP LOCKED; index job_lease.
 -- Keeps: M33, a lease is a time, whatever happens to the clock.
 create or replace function {schema}.leases_move(p_step_s float8, p_moved_s float8)
 returns void

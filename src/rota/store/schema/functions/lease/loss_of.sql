@@ -1,8 +1,7 @@
--- Returns the fields of job_leave that follow from the loss of a running job, whatever took it from
--- its worker. The job may have begun, unless its start had to be recorded and was not. The attempt
--- is charged if it is known to have begun, and alone. A job that was lost before begins beside
--- fewer others after each loss (see job_start), and soon alone: so the one that kills its workers
--- is charged, and its neighbours are not.
+-- Returns the fields of job_leave for the loss of a running job. The job may have begun, unless its
+-- start had to be recorded and was not. The attempt is charged if it is known to have begun, and
+-- alone: after each loss a job begins beside fewer others (see job_start), so the job that kills
+-- its workers is charged, and its neighbours are not.
 create or replace function {schema}.loss_of(
   p_id bigint,
   p_claims int,

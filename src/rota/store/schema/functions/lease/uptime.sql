@@ -1,6 +1,6 @@
--- Returns how long the server has been up. While it was down, a worker could not renew its leases.
--- A private server is the exception: it stops with the last process that uses it, so no worker was
--- left then. The next process to start it, such as a drain each minute, has no worker to wait for.
+-- Returns how long the server has been up: while it was down, no worker could renew its leases. A
+-- private server counts as up for ever: it stops with the last process that uses it, so it left no
+-- worker to wait for.
 create or replace function {schema}.uptime()
 returns interval
 language sql stable parallel safe

@@ -1,6 +1,6 @@
--- Limits how long a statement waits for a lock, until the transaction ends: one second, or 0.2 s
--- while jobs are tried around one that is locked. Upkeep locks its own rows without waiting, but it
--- can still wait for a key, or for what a trigger of the user's touches.
+-- Limits how long a statement waits for a lock, until the transaction ends: 1 s, or 0.2 s while
+-- jobs are tried around a locked one. Upkeep locks its own rows without waiting, but can wait for a
+-- key, or for what a user's trigger touches.
 create or replace function {schema}.wait_briefly(p_only bigint[])
 returns void
 language plpgsql

@@ -1,5 +1,5 @@
--- Returns the instant so many microseconds after another, in a hundred years at the latest; NULL if
--- it lies not ahead.
+-- Returns the instant so many microseconds after another, at most a hundred years; NULL if it is
+-- not ahead.
 create or replace function {schema}.limit_after(p_ahead numeric, p_now timestamptz)
 returns timestamptz
 language sql immutable parallel safe

@@ -1,5 +1,5 @@
--- Returns how far the starts of a key are given away, in microseconds from p_now, by its state as
--- of then (limit_normal). Until held_to all is given away, the burst too.
+-- Returns until when the starts of a key are given away, in microseconds from p_now, by its state
+-- as of then (limit_normal). Until held_to all is given away, the burst too.
 create or replace function {schema}.limit_base(
   p_state {schema}.rate_limit_key,
   p_spacing bigint,

@@ -1,4 +1,4 @@
--- Returns the key as the table has it; an error if the limit needs one, has none, or it is too
+-- Returns the key as the table has it. Raises if the limit needs a key, has none, or the key is too
 -- long.
 create or replace function {schema}.limit_key_check(p_limit {schema}.rate_limit, p_key text)
 returns text

@@ -1,4 +1,4 @@
--- Returns a limit; an error that names the others if there is none of that name.
+-- Returns a limit. Raises, with the names of all limits, if there is none of that name.
 create or replace function {schema}.limit_known(p_name text)
 returns {schema}.rate_limit
 language plpgsql

@@ -1,4 +1,4 @@
--- Locks a key of a limit until the transaction ends; an error if it cannot within 5 s. The key must
+-- Locks a key of a limit until the transaction ends. Raises if it cannot within 5 s. The key must
 -- be read by a later statement, whose snapshot is taken after the lock.
 -- Locks: the stripe of the key.
 -- Keeps: M62, two starts never build on the same state.

@@ -1,8 +1,7 @@
--- Returns the state of a key of a limit as of p_now. What is still given away at a slower pace than
--- p_spacing shrinks to p_spacing: a limit that was raised gives starts at once. What was given away
--- at a faster one stands. Where the server's clock was set back since the state was written, its
--- times go with it. Who gives no start, too, writes a tat that came nearer: else it would shrink
--- again at each look, and not be paid back.
+-- Returns the state of a key of a limit as of p_now. What was given away at a slower pace than
+-- p_spacing shrinks to p_spacing, so that a raised limit gives starts at once; at a faster pace it
+-- stands. After the server's clock was set back, its times move along. The caller writes a tat that
+-- came nearer even if it gives no start: else it would shrink again at each look.
 create or replace function {schema}.limit_normal(
   p_state {schema}.rate_limit_key, p_spacing bigint, p_now timestamptz
 )

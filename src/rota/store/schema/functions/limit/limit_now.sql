@@ -1,5 +1,5 @@
--- Returns how far the starts of a key are given away (base, in microseconds from p_now), with its
--- state as of then, the pace and the burst; no row: there is no such limit. A job of cost c may
+-- Returns until when the starts of a key are given away (base, in microseconds from p_now), with
+-- its state as of then, the pace and the burst; no row: there is no such limit. A job of cost c may
 -- start at base + (c - burst) * spacing.
 -- Locks: none; indexes rate_limit_pkey and rate_limit_key_pkey.
 create or replace function {schema}.limit_now(p_name text, p_key text, p_now timestamptz)

@@ -2,10 +2,10 @@
 --
 -- spacing is the T of GCRA, for a cost of 1. With per / (starts - burst + 1) the costs in any
 -- window sum up to at most `starts`: one burst, and what becomes free within the window. A job may
--- start up to `late` after its slot; then starts in any window sum up to at most starts + burst.
--- `late` is burst * spacing, or a tenth of per, at most 250 ms, if that is more: no machine starts
--- handlers to the millisecond. That is paid for with a wider spacing. A tenth of it is left for the
--- way from the last look at the clock to the handler's first line.
+-- start up to `late` after its slot; so starts in any window sum up to at most starts + burst.
+-- `late` is burst * spacing or, if more, a tenth of per, at most 250 ms, paid for with a wider
+-- spacing: no machine starts handlers to the millisecond. A tenth of it is left for the way from
+-- the last look at the clock to the handler's first line.
 --
 -- Starts are given up to `ahead` of their slots, 250 ms less the time of a burst: else a fast limit
 -- with a small burst would start a burst a look. A start whose worker is lost is lost.

@@ -1,5 +1,5 @@
--- Returns how far the starts of a key are given away; all NULL if nothing is known of it. Entries
--- of versions that an old snapshot still sees lie behind the newest one and are not read.
+-- Returns the state of a key; all NULL if nothing is known. Read backwards, the newest version
+-- comes first, before versions that an old snapshot still sees.
 -- Locks: none; index rate_limit_key_pkey, backwards.
 create or replace function {schema}.limit_state(p_name text, p_key text)
 returns {schema}.rate_limit_key

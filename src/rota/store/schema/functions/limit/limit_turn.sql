@@ -1,5 +1,5 @@
--- Returns when a job comes whose slot is estimated at p_slot, in microseconds from p_now: half to
--- three quarters of p_reach before, together with others, so that one claim takes many of them.
+-- Returns when a job with a slot estimated at p_slot, in microseconds from p_now, comes again: half
+-- to three quarters of p_reach earlier, so that one claim takes many jobs.
 create or replace function {schema}.limit_turn(
   p_slot numeric, p_reach numeric, p_now timestamptz
 )

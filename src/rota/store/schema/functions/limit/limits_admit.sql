@@ -1,13 +1,12 @@
--- Returns those of these jobs that their rate limits let start, now or within p_ahead; and their
--- starts by job, as claimed_job says them (NULL: none has a limit). The others are put off to just
--- before their estimated turns; with them others behind them in their queues, if they are more than
--- half. The caller has locked the rows, and holds the stripes, but those of p_missing.
+-- Returns the jobs among these that their rate limits let start, now or within p_ahead; and their
+-- starts by job, as in claimed_job (NULL: none has a limit). The rest are put off to just before
+-- their estimated turns; if they are more than half, jobs behind them in their queues too. The
+-- caller has locked the rows, and holds the stripes except p_missing.
 --
--- Estimates go on clocks of their own, so that ten thousand jobs come again at the pace of the
--- limit: one for the urgent (priority above 0), one for jobs that have waited, and one for those
--- that come for the first time. While jobs are on their way like this, one that comes for the first
--- time gets a start only of a fast limit of which half the burst is free: they come before their
--- slots, so nobody took those.
+-- Estimates go on three clocks, so that ten thousand jobs come again at the pace of the limit: for
+-- urgent jobs (priority above 0), for jobs that have waited, and for new jobs. While jobs are on
+-- their way, a new job gets a start only of a fast limit of which half the burst is free: nobody
+-- has taken that half, because jobs on their way come before their slots.
 -- Locks: further rows, with SKIP LOCKED; indexes job_ready and rate_limit_key_pkey. One write for
 --   each key whose state changes.
 -- Keeps: M62, slots in any window of `per` cost at most `starts`; M61, the urgent come first.

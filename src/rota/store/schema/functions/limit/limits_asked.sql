@@ -1,7 +1,6 @@
--- Returns which of these jobs have a rate limit: with its name, their key there ('': it has none),
--- what they cost (the burst at most), and the room as in waits_for. The row of a job says key and
--- cost in its meta or its payload, as the asks_from of its type tells; what can be none counts as
--- '' or 1.
+-- Returns the jobs among these that have a rate limit: with its name, their key ('': it has none),
+-- their cost (at most the burst), and the room as in waits_for. Key and cost come from meta or
+-- payload, as the type's asks_from says; an unusable value counts as '' or 1.
 -- Locks: none; indexes job_pkey, job_type_asking and rate_limit_pkey.
 create or replace function {schema}.limits_asked(p_ids bigint[])
 returns table (id bigint, name text, key text, cost int, room text)

@@ -1,5 +1,5 @@
 -- Gives no start of these keys ('limit NAME KEY') before so many seconds have passed, at most a
--- year. Returns the keys that another transaction keeps locked: those are not delayed.
+-- year. Returns the keys that it could not lock, which are not delayed.
 -- Locks: the stripes of the keys, for 200 ms; index rate_limit_key_pkey.
 -- Keeps: M62, for all workers.
 create or replace function {schema}.limits_delay(p_rooms text[], p_delays_s float8[])

@@ -1,9 +1,8 @@
--- Brings jobs forward that were put off for a limit which now has slots to give: it was raised,
--- or jobs before them are gone. Of each key it plans the next p_most jobs anew, at the pace of the
--- limit and in their order. p_name: only this limit, and at once; NULL: all whose slots are not
--- taken. It reads keys behind p_after (NULL: the first), at most a thousand, until it has moved
--- p_most jobs. Returns for how many of them jobs wait, how many jobs it moved, and the last key if
--- there may be more behind it.
+-- Brings jobs forward that were put off for a limit which now has slots to give: it was raised, or
+-- earlier jobs are gone. Of each key it plans the next p_most jobs anew, at the limit's pace, in
+-- their order. p_name: only this limit, at once; NULL: all with untaken slots. It reads up to a
+-- thousand keys behind p_after (NULL: the first), until it has moved p_most jobs. Returns for how
+-- many keys jobs wait, how many jobs it moved, and the last key if there may be more behind it.
 -- Locks: the rows of the jobs, with SKIP LOCKED; the stripes of the keys whose jobs move, without
 --   waiting; index job_waits.
 -- Keeps: M62, a slot is not left unused while a job waits for it.
@@ -60,7 +59,7 @@ begin
           order by j.priority desc, j.run_at, j.id
           limit 10 * p_most
         ) n
-        -- Those that nobody takes when they are due have no turn.
+        -- Jobs that nobody takes when they are due have no turn.
         where n.queue <> all (v_paused)
           and n.run_at > v_now - interval '10 seconds'
         limit p_most

@@ -1,5 +1,5 @@
--- Returns those of these queues that may not be claimed from now. Every claim calls it, so it has
--- no search_path of its own: job_claim has one.
+-- Returns the queues among these that may not be claimed now. Every claim calls the function, so it
+-- has no search_path: job_claim has one.
 create or replace function {schema}.paused_queues(p_queues text[])
 returns text[]
 language plpgsql stable

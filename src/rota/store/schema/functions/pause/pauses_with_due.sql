@@ -1,6 +1,6 @@
--- Returns the pauses of queues, and of everything (queue NULL), that have been in force since
--- before p_before: who paused, why, since and until when, and how many of the jobs are due, counted
--- up to p_counted; with p_queue only those in that queue. Doctor and the alert rules judge by it.
+-- Returns the pauses of queues, and of everything (queue NULL), in force since before p_before: who
+-- paused, why, since and until when, and how many jobs are due, counted up to p_counted; with
+-- p_queue only in that queue. Doctor and the alert rules judge by it.
 -- Locks: none; index job_ready, up to p_counted jobs of each paused queue.
 -- Keeps: M86, what is held back is seen; M87.
 create or replace function {schema}.pauses_with_due(

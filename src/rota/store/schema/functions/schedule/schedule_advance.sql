@@ -1,7 +1,6 @@
 -- Enqueues ticks of a schedule and moves its next_run_at to p_then, in one step, if the schedule is
--- unchanged since it was read. Returns one row without a tick when it did so, and one row for each
--- tick with its job. The row of a skipped tick also has the earlier run that is not over. No row:
--- another worker did it.
+-- unchanged since it was read. Returns one row without a tick, and one row for each tick with its
+-- job; of a skipped tick also the earlier run that is not over. No row: another worker did it.
 -- Locks: the row of the schedule, with SKIP LOCKED; index job_schedule.
 -- Keeps: M82, one job per tick over all workers; a tick that is not enqueued leaves a row.
 create or replace function {schema}.schedule_advance(

@@ -1,6 +1,6 @@
 -- Applies the consequences of a change, whatever client made it. After a new cron text or time
--- zone, or when a person's pause or being disabled ends, ticks count from now on. A schedule that
--- Rota paused is tried again, and its ticks since then count as missed, as after an outage.
+-- zone, or the end of a person's pause or of being disabled, ticks count from now on. A schedule
+-- that Rota paused is tried again, and its ticks since then count as missed.
 create or replace function {schema}.schedule_changed()
 returns trigger
 language plpgsql

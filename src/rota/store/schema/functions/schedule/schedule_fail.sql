@@ -1,6 +1,5 @@
--- Records why the job of a due tick was not enqueued, if the schedule is unchanged since it
--- was read. The tick stays due: a worker tries again. A reason that is recorded already is not
--- written again.
+-- Records why the job of a due tick was not enqueued, if the schedule is unchanged since it was
+-- read and the reason is new. The tick stays due: a worker tries again.
 -- Locks: the row of the schedule.
 -- Keeps: M82, a schedule that does not fire says why.
 create or replace function {schema}.schedule_fail(

@@ -1,6 +1,6 @@
--- Returns why the runs of a schedule do nothing; NULL: they do, or none has ended. Nobody has
--- declared its type; or its last three runs that have ended are dead, and wait for a person. Of the
--- last ten runs those that go on are left out. A scheduled time that was skipped is no run.
+-- Returns why the runs of a schedule do nothing: nobody has declared its type, or its last three
+-- ended runs, among the last ten, are dead and wait for a person. NULL: they do something, or none
+-- has ended. A skipped tick is no run.
 -- Locks: none; indexes schedule_run_pkey and job_pkey, ten entries of each. For each of them, and
 --   for each skipped one between them, job_history_id of the day of the entry.
 -- Keeps: M82, a schedule that fires and achieves nothing is seen.

@@ -1,8 +1,7 @@
 -- Declares the schedules of a release whose worker starts, or that is about to be deployed
--- (p_is_deploy), and notes the job types that it knows, by all their names. p_schedules is as in
--- schedules_write, and so is what stays. A worker of a release that is not the newest changes no
--- schedule, so that two releases side by side do not overwrite each other in turn. Returns how many
--- are declared.
+-- (p_is_deploy), and notes its job types, by all their names. p_schedules is as in schedules_write,
+-- and so is what stays. A worker of a release that is not the newest changes no schedule: two
+-- releases side by side must not overwrite each other in turn. Returns how many are declared.
 -- Locks: the rows of the schedules, in the order of their names.
 -- Keeps: an operator's pause and an unchanged schedule's next_run_at survive a deploy.
 create or replace function {schema}.schedules_declare(

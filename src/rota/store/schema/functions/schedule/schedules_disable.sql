@@ -1,6 +1,5 @@
--- Disables the schedules that code declared and that the newest release has not declared for an
--- hour. If the newest release has no name it disables nothing, because such a release cannot be
--- known to be newer. Returns their names.
+-- Disables the schedules of code that the newest release has not declared for an hour; none if that
+-- release has no name, because it cannot be known to be newer. Returns their names.
 -- Locks: the rows of those schedules.
 -- Keeps: a schedule that code no longer declares does not run for ever, and a deploy with two
 --   releases side by side stops nothing.

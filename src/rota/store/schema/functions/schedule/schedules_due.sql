@@ -1,7 +1,7 @@
--- Returns the schedules to plan: those not planned yet, and those whose next_run_at has come. It
--- reads from p_after on, because the index keeps entries of ticks that are long gone. While
--- everything is paused it returns none: those ticks are handled afterwards, as after an outage.
--- Each row has the clock, and the seconds until the next tick of all other schedules.
+-- Returns the schedules that are not planned yet, or whose next_run_at has come. It reads from
+-- p_after on, because the index keeps entries of past ticks. While everything is paused it returns
+-- none: their ticks are handled afterwards, as after an outage. Each row has the clock, and the
+-- seconds until the next tick of all other schedules.
 -- Locks: none; indexes schedule_next and schedule_unplanned.
 -- Keeps: M22, the database's clock decides; idle workers read next to nothing.
 create or replace function {schema}.schedules_due(p_after timestamptz, p_limit int)

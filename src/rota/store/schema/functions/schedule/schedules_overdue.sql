@@ -1,9 +1,8 @@
--- Returns the schedules that do not fire, the latest first: those that are late or unplanned by
--- more than p_late, and those that Rota paused because they cannot run as they are, with the
--- reason. since: when they were due, or paused; last_error: why the database did not take the job
--- of a tick. Not late: a schedule that a person paused or that is disabled; one that a worker which
--- has just started is about to fire, after a time without workers; one that has been waiting since
--- a pause of everything ended. It returns none while everything is paused.
+-- Returns the schedules that do not fire, the latest first: late or unplanned by more than p_late,
+-- or paused by Rota, with the reason. since: when they were due, or paused; last_error: why the
+-- database refused the job of a tick. Not late: a schedule that is paused by a person or disabled;
+-- that a just started worker is about to fire, after a time without workers; that has been waiting
+-- since a pause of everything ended. It returns none while everything is paused.
 create or replace function {schema}.schedules_overdue(p_late interval, p_limit int)
 returns table (name text, since timestamptz, stopped_why text, last_error text)
 language sql stable
@@ -19,7 +18,7 @@ as $$
       when bool_or({schema}.is_alive(w.heartbeat_at, w.stopped_at)) then min(w.started_at)
       else '-infinity'
     end as since
-    -- Longer than drains are apart: of these, each one has just started.
+    -- Longer than drains are apart: each drain has just started.
     from {schema}.workers_seen(greatest(p_late, interval '5 minutes')) w
   )
   select

@@ -1,7 +1,7 @@
--- Writes schedules: an array of objects with columns of schedule. With p_origin 'code' they are
--- those of p_release. Otherwise a schedule that code declares is left as it is. A person's pause
--- stays, and next_run_at stays unless the cron text or the time zone changes. Returns the schedules
--- that were written, and whether each is new.
+-- Writes schedules: an array of objects with columns of schedule. With p_origin 'code' p_release
+-- declares them; otherwise a schedule that code declares is left as it is. A person's pause stays,
+-- and next_run_at stays unless the cron text or the time zone changes. Returns the schedules that
+-- were written, and whether each is new.
 -- Locks: the rows of the schedules, in the order of their names: ten workers that start at once
 --   take the locks in one order.
 create or replace function {schema}.schedules_write(

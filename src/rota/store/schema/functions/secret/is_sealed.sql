@@ -1,5 +1,5 @@
--- Says whether a value of JSON is one that was sealed: an object with `sealed` and `key`, the id of
--- the key, and nothing else. Python's `is_sealed` says the same.
+-- Returns whether a JSON value is sealed: an object with `sealed` and `key`, the id of the key, and
+-- nothing else. Python's `is_sealed` says the same.
 create or replace function {schema}.is_sealed(p_value jsonb)
 returns boolean
 language sql immutable parallel safe

@@ -1,5 +1,4 @@
--- Writes what a package keeps sealed: the rows of its table that have the old value get the new
--- one. Returns how many.
+-- Replaces the old sealed value by the new one in the rows of a package's table. Returns how many.
 -- Locks: the rows.
 create or replace function {schema}.package_seal(p_place text, p_old jsonb, p_new jsonb)
 returns int

@@ -1,5 +1,4 @@
--- Returns what packages keep sealed: the column `sealed` (jsonb) of each table that has one, and
--- the name of the table.
+-- Returns what packages keep sealed: the column `sealed` (jsonb) and the name of each such table.
 create or replace function {schema}.package_sealed()
 returns table (place text, document text)
 language plpgsql stable

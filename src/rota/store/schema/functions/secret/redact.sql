@@ -1,7 +1,7 @@
 -- Returns a text as it may be stored and shown: without passwords in URLs and after names, without
 -- control characters, cut to p_limit, and on one line unless p_lines. Python's scrub.py masks more.
--- Only a little more of the text is searched than can be shown: in SQL the time grows with the
--- square of the length. A backslash is a plain character, whatever the session's settings are.
+-- It searches only a little more than can be shown, because the time grows with the square of the
+-- length. A backslash is a plain character, whatever the session's settings are.
 create or replace function {schema}.redact(p_text text, p_limit int, p_lines boolean default false)
 returns text
 language sql immutable parallel safe

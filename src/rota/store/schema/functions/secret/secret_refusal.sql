@@ -1,5 +1,5 @@
--- Says why a type may not have this payload: a secret argument is in clear. NULL: none is. The text
--- never has the value. An argument may be left out, or be null.
+-- Returns why a type may not have this payload: a secret argument is in clear; NULL: none is. The
+-- text never has the value. An argument may be left out, or be null.
 -- Keeps: M45, a secret argument is stored sealed, whoever inserts the row.
 create or replace function {schema}.secret_refusal(p_job_type text, p_payload jsonb)
 returns text

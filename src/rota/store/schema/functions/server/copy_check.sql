@@ -1,4 +1,4 @@
--- Checks whether this is a restored copy, as a worker does that is about to work here. If not, it
+-- Checks whether this is a restored copy, for a worker that is about to work here. If not, it
 -- records that a worker has been here, and under which name.
 -- Locks: the row of `installation`, when it has something to record.
 -- Keeps: M87; a production dump in staging does nothing until a person releases it.
@@ -15,8 +15,8 @@ begin
   if v_copied is null
     and (v_installation.worked_at is null or v_installation.database_name <> current_database())
   then
-    -- It never waits for the row: a claim in SQL may check in a transaction that stays open. If
-    -- another session recorded the identity in the meantime, that record wins.
+    -- It never waits for the row: a claim in SQL may stay in an open transaction. An identity that
+    -- another session recorded meanwhile wins.
     perform from {schema}.installation i
     where i.recorded_at = v_installation.recorded_at
     for no key update skip locked;

@@ -1,12 +1,10 @@
--- Checks whether this is a restored copy: whether the recorded identity names another database or
--- another server. Returns how it differs; NULL: it does not. It only reads. If either side does not
--- know the server, the names of the databases decide. Without a record this is a part of a dump
--- that is being restored: `migrate` makes the record.
--- One kind of copy may record its own identity without a person, because it has nothing to protect:
--- one that CREATE DATABASE … TEMPLATE made of a schema that had no job and never had a worker. The
--- ages of rows show it. In such a copy the rows of `migration` are older than the database; in a
--- restored dump they are younger. And none of the oldest thousand jobs may be as old as the
--- database.
+-- Returns how the recorded identity differs from this database and server, as in a restored copy;
+-- NULL: it does not. It only reads. If either side does not know the server, the names of the
+-- databases decide. Without a record a dump is being restored: `migrate` makes the record.
+-- One copy may record its own identity without a person, because it has nothing to protect: made by
+-- CREATE DATABASE … TEMPLATE of a schema that had no job and never had a worker. There the rows of
+-- `migration` are older than the database (in a restored dump they are younger), and none of the
+-- oldest thousand jobs is as old as the database.
 create or replace function {schema}.copy_seen()
 returns text
 language plpgsql stable

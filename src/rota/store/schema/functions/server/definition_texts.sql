@@ -1,5 +1,5 @@
--- Returns the server's own text of each function, view and trigger of this schema. It is a function
--- because the server's text depends on search_path, which a function fixes.
+-- Returns the server's own text of each function, view and trigger of this schema, with a fixed
+-- search_path, on which the text depends.
 create or replace function {schema}.definition_texts()
 returns table (name text, text text)
 language sql stable

@@ -1,5 +1,4 @@
--- Records the identity of the database if none is recorded: a dump without data brings no record,
--- and nothing to protect.
+-- Records the identity of the database if none is recorded, as after a dump without data.
 create or replace function {schema}.installation_ensure()
 returns void
 language sql

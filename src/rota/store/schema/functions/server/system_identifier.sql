@@ -1,4 +1,4 @@
--- Returns the identifier of the server; NULL where the role may not read it, as in some managed
+-- Returns the identifier of the server; NULL: the role may not read it, as in some managed
 -- services.
 create or replace function {schema}.system_identifier()
 returns bigint

@@ -1,5 +1,4 @@
--- Adds counts by bucket, or by release. The planner inlines the function, because it has no
--- search_path of its own.
+-- Adds counts by bucket, or by release. The function has no search_path: the planner inlines it.
 create or replace function {schema}.buckets_sum(p_one jsonb, p_other jsonb)
 returns jsonb
 language sql immutable parallel safe

@@ -1,11 +1,10 @@
--- Counts what ended in [p_from, p_to), a part of one hour, into the figures of that hour: counts
--- the hour anew if p_from is its beginning, else adds to it. Failed attempts count in the queue of
--- their job, or of their type if the job is gone. Of the releases it keeps the 20 with the most, so
--- that a row stays small if every worker has a release of its own. An hour that history no longer
--- has stays as it was counted.
--- It reads the end of a day of history: rows are appended, so the first row of a block shows when
--- the block was begun. No index is needed, so no finish pays for one. For a whole hour it reads at
--- least two gigabytes, because a row may also have been written into free space of an older block.
+-- Counts what ended in [p_from, p_to), a part of one hour, into the figures of that hour: anew if
+-- p_from is its beginning, else it adds. Failed attempts count in the queue of their job, or of
+-- their type if the job is gone. It keeps the 20 most frequent releases, so that a row stays small.
+-- An hour that history no longer has stays as it was counted.
+-- It reads the end of a day of history without an index, for which each finish would pay: rows are
+-- appended, so the first row of a block shows when the block was begun. For a whole hour it reads
+-- at least two gigabytes, because a row may also stand in free space of an older block.
 -- Locks: none; indexes attempt_finished, job_pkey and job_history_id; the end of one day's history.
 create or replace function {schema}.stats_count(p_from timestamptz, p_to timestamptz)
 returns void

@@ -1,11 +1,9 @@
 -- Adds to the figures what ended more than half a minute ago, up to an hour of it, if the figures
--- are a minute old. Returns whether there is more. Rota's own statements end within half a minute,
--- so what they write is there to be counted.
--- Five minutes after an hour, or later, it is counted again as a whole, because a transaction may
--- have written its rows late. One worker at a time rolls up. It writes how far it got in the same
--- transaction, so each row is counted once, whatever is killed.
--- A clock that was ahead and was set right has counted hours that are still to come: they are
--- counted again from the current hour on.
+-- are a minute old. Returns whether there is more. Rota's own statements end within half a minute.
+-- Five minutes after an hour, or later, it counts the hour again as a whole, because a transaction
+-- may have written its rows late. After a clock that was ahead was set right, hours to come are
+-- counted again from the current hour on. One worker at a time rolls up. It writes how far it got
+-- in the same transaction, so each row is counted once, whatever is killed.
 -- Locks: the row of stat_rollup, with SKIP LOCKED.
 -- Keeps: M85, each row counted once, and no finish pays for it.
 create or replace function {schema}.stats_roll_up()

@@ -1,5 +1,5 @@
 -- Returns the bucket of a duration: bucket b holds durations up to 1.2 to the power of b
--- milliseconds. The planner inlines the function, because it has no search_path of its own.
+-- milliseconds. The function has no search_path: the planner inlines it.
 create or replace function {schema}.time_bucket(p_took interval)
 returns int
 language sql immutable parallel safe

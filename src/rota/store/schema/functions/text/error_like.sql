@@ -1,5 +1,4 @@
--- Returns the pattern of LIKE for a text that an error has somewhere; its ellipses stand for
--- whatever is there.
+-- Returns the pattern of LIKE for a text that an error contains; an ellipsis stands for any text.
 create or replace function {schema}.error_like(p_text text)
 returns text
 language sql immutable parallel safe

@@ -1,5 +1,4 @@
--- Formats an instant for a sentence, in UTC and to the second. The body is SQL, not text, so that
--- the planner inlines it.
+-- Formats an instant in UTC, to the second. The planner inlines the SQL body.
 create or replace function {schema}.utc_text(p_at timestamptz)
 returns text
 language sql stable parallel safe

@@ -1,6 +1,6 @@
--- Returns the names for which jobs wait, of one kind ('limit', 'breaker', 'type', 'queue'), in
--- their order: one index descent for each, however many jobs wait. p_after: only those behind that
--- name; NULL: all. 'limit NAME' is a kind too, which has the keys of that limit.
+-- Returns the names for which jobs wait, of one kind ('limit', 'breaker', 'type', 'queue'; 'limit
+-- NAME': the keys of that limit), in order, by one index descent for each. p_after: only names
+-- behind this one; NULL: all.
 create or replace function {schema}.waited_for(p_kind text, p_limit int, p_after text default null)
 returns setof text
 language sql stable

@@ -1,5 +1,5 @@
 -- Writes into the meta of jobs that begin to wait (for job_leave) for which jobs they do, beside
--- those of their waits before: so a claim brings them, and other jobs have no column for it.
+-- their earlier waits: so a claim returns it, and no column is needed.
 -- Locks: none but the caller's; index job_pkey.
 create or replace function {schema}.waits_note(p_ids bigint[], p_awaits jsonb[])
 returns void

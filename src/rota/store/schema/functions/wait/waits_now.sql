@@ -1,8 +1,7 @@
--- Returns what jobs wait for, as JSON: laned (jobs that wait for their lanes or for a cap) and
--- awaiting (for jobs to end); halted: group_key, job, since_s; caps and limits: name (with
--- its kind), jobs, since_s (of the next), ahead_s (until the last is due), and of a limit missing
--- (it has no row); breakers: name, key, open_s, reason. At most p_names of each kind, counted up to
--- p_counted.
+-- Returns what jobs wait for, as JSON: laned (jobs that wait for a lane or a cap) and awaiting (for
+-- jobs to end); halted: group_key, job, since_s; caps and limits: name (with its kind), jobs,
+-- since_s (of the next), ahead_s (until the last is due), and of a limit missing (it has no row);
+-- breakers: name, key, open_s, reason. At most p_names of each kind, counted up to p_counted.
 -- Locks: none; indexes job_waits and job_put_off.
 -- Keeps: M85, with a bound on the rows read.
 create or replace function {schema}.waits_now(p_names int, p_counted int)

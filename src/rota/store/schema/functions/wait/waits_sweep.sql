@@ -1,11 +1,11 @@
--- Lets jobs go on that wait for jobs which have ended. Each waits for one of them by name
--- (waits_for = 'job ID'); when that one has ended, it waits for another that has not, or goes on.
--- So a job that ends pays nothing for those that wait for it. Reads up to p_limit names, in their
--- order, from behind p_after on. Returns the last of them (NULL: it came to the end), how many jobs
--- wait there, how many go on, and whether it did nothing, because another session sweeps.
+-- Lets jobs go on that wait for jobs which have ended. Each waits for one job by name (waits_for =
+-- 'job ID'); when that job has ended, it waits for another that has not, or goes on. So the end of
+-- a job costs nothing for its waiters. Reads up to p_limit names, in order, from behind p_after on.
+-- Returns the last name (NULL: it came to the end), how many jobs wait there, how many go on, and
+-- whether it did nothing, because another session sweeps.
 -- Locks: an advisory lock, not waited for; then the waiting jobs that move, with SKIP LOCKED;
 --   indexes job_waits and job_pkey. Then as jobs_release.
--- Keeps: M11, no job waits for jobs that have ended; and one that another session has let go, and
+-- Keeps: M11, no job waits for jobs that have ended; and a job that another session has let go, and
 --   that waits again, is decided anew.
 create or replace function {schema}.waits_sweep(p_after text, p_limit int)
 returns table (last_wait text, waits int, released int, is_busy boolean)
@@ -54,8 +54,8 @@ begin
     order by j.waits_for
     limit p_limit
   ) w;
-  -- Most of those that wait for a dead job go on waiting: they are not locked again and again.
-  -- One that waited for a thousand jobs takes some 20 ms: what is left comes with the next pass.
+  -- Most waiters of a dead job go on waiting: they are not locked each time. A job that waited for
+  -- a thousand jobs takes some 20 ms: the rest comes with the next pass.
   for v_id in
     select j.id
     from {schema}.job j
@@ -82,8 +82,8 @@ begin
     order by j.id
     for no key update skip locked
   );
-  -- A new snapshot: what is locked now may have been let go, and wait for other jobs, since it was
-  -- read above.
+  -- A new snapshot: a job that is locked now may have gone on, and wait for other jobs, since the
+  -- first read.
   for v_id, v_next in
     select j.id, {schema}.wait_next(j.meta)
     from {schema}.job j
@@ -103,7 +103,7 @@ begin
         if {schema}.is_no_rows_fault(sqlstate) then
           raise;
         end if;
-        -- A trigger of the user's refuses the row, which stays as it is.
+        -- A user's trigger refuses the row, which stays as it is.
       end;
     end if;
   end loop;

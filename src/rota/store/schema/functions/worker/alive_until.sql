@@ -1,5 +1,5 @@
 -- Returns until when a worker counts as alive: until it stopped, otherwise until a minute after its
--- last heartbeat. The body is SQL, not text, so that the planner inlines it.
+-- last heartbeat. The planner inlines the SQL body.
 create or replace function {schema}.alive_until(
   p_heartbeat_at timestamptz,
   p_stopped_at timestamptz

@@ -1,5 +1,5 @@
 -- Returns whether a worker is alive: it has not stopped, and its last heartbeat is younger than a
--- minute. The body is SQL, not text, so that the planner inlines it.
+-- minute. The planner inlines the SQL body.
 create or replace function {schema}.is_alive(p_heartbeat_at timestamptz, p_stopped_at timestamptz)
 returns boolean
 language sql stable parallel safe

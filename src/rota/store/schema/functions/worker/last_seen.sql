@@ -1,5 +1,4 @@
--- Returns when a worker was last seen: when it stopped, otherwise at its last heartbeat. The body
--- is SQL, not text, so that the planner inlines it.
+-- Returns when a worker stopped, otherwise its last heartbeat. The planner inlines the SQL body.
 create or replace function {schema}.last_seen(p_heartbeat_at timestamptz, p_stopped_at timestamptz)
 returns timestamptz
 language sql immutable parallel safe

@@ -1,8 +1,8 @@
--- Says which parts of upkeep have something to do. p_asked has the names of those that ask, each
--- with the time from which on it reads its index. Returns JSON: {"now": clock, "time": the server's
--- clock in seconds, which no test moves, "moved_s": by how many seconds leases were moved along
--- with it, "due": [names], "tick_in_s": seconds until the next tick of a schedule}, if the
--- scheduler asks. NULL: a table is locked, and it did not wait for it: a claim asks this, too.
+-- Says which parts of upkeep have something to do. p_asked has the names of the parts that ask,
+-- each with the time from which on it reads its index. Returns JSON: {"now": clock, "time": the
+-- server's clock in seconds, which no test moves, "moved_s": by how many seconds leases were moved
+-- along with it, "due": [names], "tick_in_s": seconds until the next tick of a schedule, if the
+-- scheduler asks}. NULL: a table is locked, for which a claim must not wait.
 -- Locks: none; it reads the first entries of indexes of job, batch, batch_delta, schedule, queue,
 --   job_type and breaker.
 -- Keeps: M3, one statement of one worker asks for all parts; each reads from where it read last.

@@ -1,6 +1,6 @@
 -- Wakes workers that wait for jobs of these queues: any p_most of each kind and queue (NULL: all),
--- but not p_not. Workers of one kind can take each other's jobs, those of another may not know the
--- type. It wakes none while the queue or everything is paused. The payload is the queue.
+-- but not p_not. Workers of one kind can take each other's jobs; other kinds may not know the type.
+-- It wakes none while the queue or everything is paused. The payload is the queue.
 create or replace function {schema}.wake_up(
   p_queues text[],
   p_most int default null,

@@ -1,5 +1,5 @@
--- Returns the channel on which a worker listens. No schema's name has a dot, so it is no other
--- schema's channel. The body is SQL, not text, so that the planner inlines it.
+-- Returns the channel on which a worker listens. No schema's name has a dot, so schemas share no
+-- channel. The planner inlines the SQL body.
 create or replace function {schema}.worker_channel(p_worker text)
 returns text
 language sql immutable parallel safe

@@ -1,5 +1,5 @@
 -- Writes the heartbeat of a worker in SQL, at most every five seconds. It never waits for the row:
--- another session of the same worker may keep a transaction open.
+-- a session of the same worker may keep a transaction open.
 create or replace function {schema}.worker_seen(
   p_worker text,
   p_queue text,

@@ -1,6 +1,5 @@
--- Returns the state of a worker in one word: alive; silent, alive but two heartbeats late; gone,
--- not alive though it never stopped; stopped. The body is SQL, not text, so that the planner
--- inlines it.
+-- Returns the state of a worker in one word: alive; silent (alive but two heartbeats late); gone
+-- (not alive, but never stopped); stopped. The planner inlines the SQL body.
 create or replace function {schema}.worker_state(
   p_heartbeat_at timestamptz,
   p_stopped_at timestamptz

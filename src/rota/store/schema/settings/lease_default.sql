@@ -1,5 +1,5 @@
--- Returns the lease of a job whose type has none, or is not declared. It is the default of
--- `App(lease=…)` too.
+-- Returns the lease of a job whose type has none, or is not declared; also the default of
+-- `App(lease=…)`.
 create function {schema}.lease_default()
 returns interval
 language sql immutable parallel safe

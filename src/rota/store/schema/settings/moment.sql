@@ -1,5 +1,5 @@
--- Returns the time of this moment, where clock() is when the statement began: for a decision that
--- has waited for a lock.
+-- Returns the time of this moment, for a decision that has waited for a lock; clock() is the
+-- statement's beginning.
 create function {schema}.moment()
 returns timestamptz
 language sql

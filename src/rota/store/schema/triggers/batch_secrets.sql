@@ -1,4 +1,4 @@
--- Calls secret_check for what the jobs get that follow a batch.
+-- Calls secret_check for the jobs that follow a batch.
 create or replace trigger batch_secrets
 before insert or update of then_jobs
 on {schema}.batch

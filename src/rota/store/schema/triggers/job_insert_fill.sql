@@ -1,6 +1,6 @@
--- Calls job_fill for rows that need it: a row with queue and priority, as our own client writes
--- it, counts as complete. The setting says that jobs_insert has taken the keys of the rows.
--- statement_timestamp() and not clock(), which every INSERT would plan anew; job_fill asks clock().
+-- Calls job_fill for rows that need it: a row with queue and priority, as our own client writes it,
+-- counts as complete. The setting: jobs_insert has taken the keys of the rows. Not clock(), which
+-- every INSERT would plan anew; job_fill asks clock().
 create or replace trigger job_insert_fill
 before insert on {schema}.job
 for each row

@@ -1,5 +1,5 @@
--- Calls job_check for changes by hand: no statement of Rota's that runs for every job sets one of
--- these columns, and so none pays for it.
+-- Calls job_check for changes by hand: no statement that Rota runs for every job sets these
+-- columns.
 create or replace trigger job_update_check
 after update of
   queue, job_type, payload, payload_version, priority, expires_at, max_attempts,

@@ -1,4 +1,4 @@
--- Calls secret_check for what the jobs of a schedule get.
+-- Calls secret_check for the jobs of a schedule.
 create or replace trigger schedule_secrets
 before insert or update of job_type, payload
 on {schema}.schedule

@@ -1,6 +1,5 @@
--- The concurrency limits: how many jobs of a queue, or of a job type, may run at once over all
--- workers, how many do, and how many are blocked until one of them ends, since when. It counts up
--- to 10,000 that are blocked.
+-- How many jobs of a queue, or of a job type, may run at once over all workers, how many do, and
+-- how many, up to 10,000, are blocked until one of them ends, since when.
 create or replace view {schema}.concurrency_limits as
 select
   cap.kind,

@@ -1,6 +1,6 @@
--- Effects and steps, with their status in a word: done; intended, while the claim that intends it
--- still holds its job; uncertain, if it may have happened. step_of is the origin of a step's jobs;
--- NULL: not a step.
+-- Effects and steps, with their status: done; intended, while the claim that intends it still holds
+-- its job; uncertain, if it may have happened. step_of is the origin of a step's jobs; NULL: an
+-- effect.
 create or replace view {schema}.effects as
 select
   e.key,

@@ -1,6 +1,5 @@
--- Shows live and finished jobs together, for people and dashboards. An original has its own id as
--- origin_id. max_attempts is the type's if the job has
--- none; timeout is the job's own.
+-- Live and finished jobs together, for people and dashboards. An original has its own id as
+-- origin_id. max_attempts is the type's if the job has none; timeout is the job's own.
 create or replace view {schema}.jobs as
 select
   j.id,
@@ -24,7 +23,7 @@ select
   j.idempotency_key, j.meta, j.schedule, j.scheduled_for,
   j.batch,
   j.group_key, coalesce(j.group_capacity, 1::smallint) as group_capacity,
-  -- A running job keeps them, in case that it is handed back for the same.
+  -- A running job keeps both, in case that it is handed back for the same.
   case
     when j.status = 'waiting' then coalesce(j.waits_for, 'group ' || j.group_key)
     when j.status <> 'running' then j.waits_for

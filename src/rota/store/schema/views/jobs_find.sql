@@ -1,12 +1,12 @@
 -- Finds jobs, newest (by id) first. A NULL filter matches any job. A finished job is found by when
--- it ended: since p_since, which defaults to a day before p_until. A dead job is found by when it
--- died, if p_since or p_until is given. A job that has not ended belongs to now. p_payload and
--- p_meta match what contains them. p_error_type and p_error (as of error_like, case-insensitive)
--- match an attempt that failed in that time, or the last error of a job that has not ended. A
--- search by key or by p_ids ignores time, and one by p_batch goes back to when the batch was made.
--- p_waiting finds only jobs that something holds back besides their run_at.
--- The query is built from the filters that are given, so that each search gets its own plan: it
--- leaves out days that do not count, and the planner knows the values.
+-- it ended, since p_since (by default a day before p_until); a dead job by when it died, if p_since
+-- or p_until is given; a job that has not ended belongs to now. p_payload and p_meta match what
+-- contains them. p_error_type and p_error (as of error_like, case-insensitive) match an attempt
+-- that failed in that time, or the last error of a job that has not ended. A search by key or by
+-- p_ids ignores time; by p_batch it goes back to when the batch was made. p_waiting finds only jobs
+-- that something holds back besides their run_at.
+-- The query is built from the given filters: each search gets its own plan, which leaves out days
+-- that do not count and knows the values.
 create or replace function {schema}.jobs_find(
   p_ids bigint[],
   p_status text,

@@ -1,5 +1,5 @@
--- Shows the queues that are known: those with jobs, those of declared job types, and those that
--- were paused or limited. The columns of a pause are those of one that is in force.
+-- The known queues: with jobs, of declared job types, or paused or limited before. The columns of a
+-- pause are NULL unless it is in force.
 create or replace view {schema}.queues as
 select
   known.name,

@@ -1,5 +1,5 @@
--- Shows every run of a schedule, with its outcome. A dead run ended when it died, however late it
--- was archived. Without a row a job has succeeded, if its type keeps failures only, or is gone.
+-- Every run of a schedule, with its outcome. A dead run ended when it died, however late it was
+-- archived. Without a row a job has succeeded, if its type has history = 'failures', or is gone.
 create or replace view {schema}.runs as
 select
   r.schedule,

@@ -1,8 +1,7 @@
--- Read from the audit log what people did to jobs, and to their queues or to everything during the
--- life of these jobs, in order; and of which jobs these are another run. What they did to a limit
--- or a breaker is read for jobs that wait for it.
--- Parameters: jobs int8[]; created timestamptz[] (when each was made: another run is made in the
---   statement that says so); queues text[]; waits text[] (their waits_for); since timestamptz;
+-- Read from the audit log, in order, what people did to jobs, and to their queues, to everything
+-- and to what they wait for during their life; and of which jobs these are another run.
+-- Parameters: jobs int8[]; created timestamptz[] (when each was made, also the time of the action
+--   of another run); queues text[]; waits text[] (their waits_for); since timestamptz;
 --   until timestamptz (NULL: now); limit int
 -- Rows: at timestamptz; verb text; job int8; queue text; by text; why text; detail text
 -- Locks: none; indexes action_job and action_at.

@@ -1,4 +1,4 @@
--- List the alerts in force, and those that ended within the last day.
+-- List the alerts in force or ended within the last day.
 -- Parameters: none
 -- Rows: rule text; subject text; state text; since timestamptz; last_notified_at timestamptz;
 --   notifications int4; over_at timestamptz; value float8; message text; severity text

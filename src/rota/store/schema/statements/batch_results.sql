@@ -1,5 +1,5 @@
--- Read what came of the jobs of a batch, in the order in which they were inserted. A job as which a
--- person requeued a member has its place (see job_end).
+-- Read how the jobs of a batch ended, in the order of their insertion. A requeued member's place
+-- has the job as which it was requeued (see job_end).
 -- Parameters: batch int8; after int8 (only ids above); limit int
 -- Rows: id int8; job int8; outcome text (NULL: it has not ended); result text; error_type text;
 --   message text

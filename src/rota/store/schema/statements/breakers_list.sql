@@ -1,4 +1,4 @@
--- List breakers by name and key; those that are not closed first.
+-- List breakers by name and key; breakers that are not closed first.
 -- Parameters: name text (NULL: all); limit int
 -- Rows: name text; key text; state text; failures int4; openings int4; open_until timestamptz;
 --   opened_at timestamptz; trial_job int8; waiting int4; reason text; changed_at timestamptz;

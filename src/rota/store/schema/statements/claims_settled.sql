@@ -1,13 +1,11 @@
--- Find the claims that this worker has settled already. A worker asks when the answer to a write
--- was lost with the connection.
--- Parameters: ids int8[]; claims int4[];
---   succeeded text[] (the job's type where it was to succeed, else NULL); worker text
+-- Find the claims that this worker has settled already, after it lost the answer to a write.
+-- Parameters: ids int8[]; claims int4[]; succeeded text[] (the job's type where it was to succeed,
+--   else NULL); worker text
 -- Rows: id int8; status text; run_at timestamptz
 -- Locks: none; indexes job_history_id, attempt_job and job_pkey.
--- Keeps: an outcome that was committed is not reported as lost. A success of a type that keeps
---   failures only has left no row. But anything else that takes a job from its worker leaves a row
---   in `attempt` that names the claim. So if there is no such row and the job is gone, the success
---   was committed.
+-- Keeps: an outcome that was committed is not reported as lost. A success with history = 'failures'
+--   leaves no row, and any other end of a claim a row in `attempt`: so if the job is gone without
+--   such a row, the success was committed.
 select c.id, h.status, null::timestamptz as run_at
 from unnest(:ids::int8[], :claims::int4[]) c(id, claim)
 join :schema.job_history h

@@ -1,5 +1,5 @@
--- Prepare the end of a job in its handler's transaction: today's partitions exist, and a breaker
--- for which it tries closes with it.
+-- Prepare the end of a job in its handler's transaction: create today's partitions, and close the
+-- breaker whose trial it is.
 -- Parameters: id int8; claims int4
 -- Rows: today_ensure text; trial_end text
 -- Locks: as trial_end.

@@ -1,10 +1,10 @@
--- Make the copy of a dead job, which this transaction has inserted, one for a person who looks for
--- the error: it has the steps, the meta and the progress of the dead one, is in no lane and no run
--- of a schedule, and to every worker has expired. The transaction claims it next.
+-- Prepare the copy of a dead job, inserted in this transaction, for a person who looks for the
+-- error: with its steps, meta and progress, in no lane and no run of a schedule, and expired for
+-- every worker. The transaction claims it next.
 -- Parameters: id int8; dead int8
 -- Rows: id int8. None: there is no such dead job.
--- Locks: the row of the copy, which nobody else sees yet; indexes job_pkey,
---   job_history_id and schedule_run_pkey.
+-- Locks: the row of the copy, which nobody else sees yet; indexes job_pkey, job_history_id and
+--   schedule_run_pkey.
 -- Keeps: M44, no worker begins the handler; M82, it does not hold the next tick up.
 with run as (
   delete from :schema.schedule_run r

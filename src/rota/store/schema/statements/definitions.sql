@@ -1,5 +1,4 @@
--- List the functions, views and triggers that the schema has, and which release wrote the text of
--- each.
+-- List the functions, views and triggers of the schema, and which release wrote each.
 -- Parameters: none
 -- Rows: name text; hash text (SHA-256 of the file); release text (that wrote it)
 -- Locks: none.

@@ -2,8 +2,8 @@
 -- Parameters: none
 -- Rows: name text
 -- Locks: none.
--- Keeps: a change by hand is seen. Each major version of PostgreSQL prints a view in its own words,
---   so a text that was made under another major version is not compared.
+-- Keeps: a change by hand is seen. Texts from another major version of PostgreSQL are not compared,
+--   because each prints views in its own words.
 select d.name
 from :schema.definition d
 left join :schema.definition_texts() t on t.name = d.name

@@ -1,13 +1,12 @@
--- Find out why waiting jobs wait: of types that are not declared or that no worker of the last hour
--- knows, and due ones of queues that none serves; and how long the oldest due job has waited that a
--- worker of the last hour could run. Only the first jobs of each queue and priority are read.
+-- Find jobs of types that are not declared or that no worker of the last hour knows, due jobs of
+-- queues that none serves, and how long the oldest due job has waited that such a worker could run.
+-- It reads the first jobs of each queue and priority.
 -- Parameters: heads int (how many jobs of each queue and priority); limit int
 -- Rows: facts text (JSON: strange: job_type, jobs, waiting_s [negative: not due yet], is_declared,
 --   is_known, is_served [a worker of the last hour serves a queue of these jobs]; unserved: queue,
 --   waiting_s; claimable_s [NULL: there is no such job])
 -- Locks: none; index job_ready.
--- Keeps: M85; without this, a job of a mistyped type would wait for ever unseen, and jobs that wait
---   for busy workers would be hidden by those that wait for something else.
+-- Keeps: M85; no job of a mistyped type waits for ever unseen.
 with waiting as materialized (
   select d.*, extract(epoch from :schema.clock() - d.oldest)::float8 as waiting_s
   from :schema.due_facts(

@@ -11,8 +11,8 @@ with uncertain as materialized (
     and e.status = 'uncertain'
   limit :limit::int
 ),
--- Only for these: one that is skipped needs nobody, and one that is repeated will be. Read for
--- itself: many that are skipped must not hide it.
+-- An effect that is skipped or repeated needs nobody. Read apart: many skipped effects must not
+-- hide the waiting ones.
 waiting as materialized (
   select e.key, e.step_of, e.job, e.intended_at
   from :schema.effects e

@@ -1,12 +1,10 @@
--- Read how long the oldest due job has waited, how many jobs are dead, and which schedules are late
--- or have stopped.
+-- Read the wait of the oldest due job, the number of dead jobs, and late or stopped schedules.
 -- Parameters: limit int (most dead jobs to count); late interval (how late a schedule may be)
 -- Rows: facts text (JSON: waiting_s [NULL: nothing is due], dead, dead_s of the oldest; dead_of:
 --   the three most frequent job_type, error_type [NULL: none] and jobs of the newest; overdue:
---   of five schedules, the latest of those without and of those with a reason, name, late_s,
---   stopped_why [NULL: it has not stopped by itself],
---   last_error [NULL: none]; overdue_count: of all; failing: of five active schedules whose runs do
---   nothing, name and why)
+--   of the five latest schedules without, and five with, a reason: name, late_s, stopped_why [NULL:
+--   it has not stopped by itself], last_error [NULL: none]; overdue_count: of all; failing: of five
+--   active schedules whose runs do nothing, name and why)
 -- Locks: none; indexes job_ready and job_dead.
 -- Keeps: M85; M44; M82.
 select json_build_object(

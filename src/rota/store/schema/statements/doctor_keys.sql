@@ -1,5 +1,4 @@
--- Count keys that are held by jobs which are gone without having ended, among the oldest keys of
--- live jobs.
+-- Count keys of jobs that are gone without having ended, among the oldest keys of live jobs.
 -- Parameters: limit int (keys to read)
 -- Rows: facts text (JSON: orphans, example: job_type and key of the oldest [NULL: none], read)
 -- Locks: none; indexes idempotency_live and job_pkey.

@@ -1,5 +1,4 @@
--- Find jobs that have been running for longer than their timeout, and jobs whose lease has expired
--- and that no worker has taken.
+-- Find jobs that run longer than their timeout, and expired leases that no worker has taken.
 -- Parameters: margin interval; limit int (most running jobs to read)
 -- Rows: facts text (JSON: running, long: id, job_type, worker, running_s, timeout_s; expired: id,
 --   job_type, worker, expired_s)

@@ -1,6 +1,6 @@
--- Find queues in which urgent jobs (priority above 0) wait for the running one: a declared type or
--- a waiting job is urgent there, and each worker of the last hour that serves the queue has one
--- slot for it. Workers in SQL, whose slots are not known, are left out.
+-- Find queues in which urgent jobs (priority above 0) wait for the running job: a declared type or
+-- a waiting job is urgent there, and each worker of the last hour that serves it has one slot for
+-- it. Workers in SQL are left out: their slots are not known.
 -- Parameters: limit int
 -- Rows: facts text (JSON: queues: queue, workers)
 -- Locks: none; index job_ready.

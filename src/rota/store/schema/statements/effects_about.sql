@@ -1,4 +1,4 @@
--- Read the latest effects that are about this, whatever else they are about.
+-- Read the latest effects whose `about` contains this.
 -- Parameters: about text (JSON); status text (NULL: any); limit int
 -- Rows: key text; step_of int8; place int4; status text; job int8; if_uncertain text;
 --   uncertain_before int4; result text; about text; intended_at timestamptz; done_at timestamptz

@@ -1,5 +1,5 @@
--- List effects and steps that are done, or that are not, the latest first.
--- Parameters: done boolean; status text (of those that are not done; NULL: any); limit int
+-- List the done, or the other, effects and steps, the latest first.
+-- Parameters: done boolean; status text (of effects that are not done; NULL: any); limit int
 -- Rows: key text; step_of int8; place int4; status text; job int8; if_uncertain text;
 --   uncertain_before int4; result text; about text; intended_at timestamptz; done_at timestamptz
 -- Locks: none; index effect_done or effect_intended.

@@ -1,6 +1,6 @@
--- Find the jobs that a person wants erased: those whose payload has this, or the one job; and of
--- each the jobs as which it was retried, first: when these are erased, it still leads to them. An
--- earlier job of its chain is one of them if it has the same payload; else somebody corrected that.
+-- Find the jobs that a person wants erased: by payload, or one job; first the jobs as which each
+-- was retried, because it leads to them. An earlier job of the chain belongs to them if it has the
+-- same payload; else a person has corrected the payload.
 -- Parameters: payload text (JSON that they contain; NULL: none); job int8 (NULL: none)
 -- Rows: id int8; corrected boolean (it is such an earlier job, and is not to be erased)
 -- Locks: none; reads the live jobs and history.

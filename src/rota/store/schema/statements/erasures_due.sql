@@ -1,5 +1,4 @@
--- Find the jobs that ran when they were to be erased, and have ended, when one statement cannot
--- erase them all.
+-- Find ended jobs that ran at the time of their erasure, if one statement cannot erase them all.
 -- Parameters: limit int
 -- Rows: id int8
 -- Locks: none; indexes erasure_pkey and job_pkey.

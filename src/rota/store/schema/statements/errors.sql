@@ -1,12 +1,11 @@
--- Read the errors of a period, that which was met last first: attempts that failed with the same
--- class, response and message, but for what differs from one job to the next: of the message's
--- first line an address and a word with a digit become an ellipsis. A text in quotes stays: it is
--- as often what is wrong, such as the name of an argument.
+-- Read the errors of a period, the latest first: attempts that failed with the same class, response
+-- and first line of the message, in which addresses and words with a digit become ellipses. A text
+-- in quotes stays: it is often what is wrong, such as an argument's name.
 -- Parameters: since timestamptz; since_ago interval (instead of since); job_type text (NULL: all);
 --   counted int (most attempts of a class, the newest, and a thirtieth of all that are read);
 --   limit int
--- Rows: job_type text; error_type text; response_code int; pattern text; attempts int8;
---   jobs int8 (different ones); dead int8 (of those, that wait for a person); first_at timestamptz;
+-- Rows: job_type text; error_type text; response_code int; pattern text; attempts int8; jobs int8
+--   (different ones); dead int8 (that wait for a person); first_at timestamptz;
 --   last_at timestamptz; last_job int8; releases text (JSON: attempts by release).
 -- Locks: none; indexes attempt_finished and job_pkey.
 -- Keeps: M85, with a bound on the rows read.

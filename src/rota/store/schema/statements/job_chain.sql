@@ -1,5 +1,4 @@
--- Find the jobs that are the same work as a job: the original, and those it was requeued as, the
--- first hundred.
+-- Find the first hundred jobs of a chain: the original, and the jobs as which it was requeued.
 -- Parameters: job int8
 -- Rows: id int8
 -- Locks: none; indexes job_pkey, job_history_id and action_job.

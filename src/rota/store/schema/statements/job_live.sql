@@ -1,5 +1,5 @@
--- Read a job that has not ended; no row: it has, or there is none. History is not looked at, so
--- that one plan serves all days.
+-- Read a job that has not ended; no row: it has, or there is none. Without history, one plan serves
+-- all days.
 -- Parameters: id int8
 -- Rows: {job}.
 -- Locks: none; index job_pkey.

@@ -1,5 +1,4 @@
--- List the jobs that are due and that no other job of their lane holds back, in the order in which
--- a worker would start them.
+-- List due jobs that no job of their lane holds back, in the order in which a worker starts them.
 -- Parameters: limit int
 -- Rows: id int8; job_type text
 -- Locks: none; indexes job_ready and job_lane.

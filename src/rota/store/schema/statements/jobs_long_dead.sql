@@ -1,5 +1,5 @@
--- Find the jobs that have been dead for as long as dead jobs are kept, when one statement cannot
--- archive them all. Those that halt their lanes are not archived.
+-- Find the jobs that have been dead for as long as dead jobs are kept and do not halt their lanes,
+-- if one statement cannot archive them all.
 -- Parameters: limit int
 -- Rows: id int8
 -- Locks: none; index job_dead.

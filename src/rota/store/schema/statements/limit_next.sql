@@ -1,5 +1,5 @@
--- In how many seconds the next job is due that was put off for a rate limit, if it was not due at
--- some time, and within ten seconds.
+-- Read in how many seconds, up to ten, the next job is due that a rate limit put off until after an
+-- instant.
 -- Parameters: queues text[]; priorities int2[] (parallel); types text[]; after timestamptz
 -- Rows: due_in_s float8 (NULL: there is none).
 -- Locks: none; index job_ready.

@@ -1,5 +1,5 @@
--- Take the reading of the gauges for this worker, or keep it, for 90 seconds; it goes to another
--- one earlier if the worker that has it is not alive.
+-- Make this worker the reader of the gauges for 90 seconds, or keep it so; another worker takes
+-- over earlier if the reader is not alive.
 -- Parameters: worker text
 -- Rows: metrics_worker text. None: another worker reads them.
 -- Locks: the one row of installation, if this worker takes it.

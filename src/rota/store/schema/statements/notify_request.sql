@@ -1,10 +1,9 @@
--- Ask producers to wake a worker when they insert into these queues. It is a hint, so it waits for
--- no row: a queue that another transaction has locked is left out.
+-- Ask producers to wake a worker when they insert into these queues. Locked queues are left out.
 -- Parameters: peer text (its kind and name); queues text[]; for_s float8 (0: no more)
--- Rows: name text (of those that were not left out)
+-- Rows: name text (of the queues that were not left out)
 -- Locks: the rows of the queues, with SKIP LOCKED.
--- Keeps: a wake-up costs producers nothing while no worker waits for one; and none is lost for
---   long to a worker that died or froze: whoever asks leaves it out.
+-- Keeps: a wake-up costs producers nothing while no worker waits, and a dead or frozen worker takes
+--   none for long: whoever asks leaves it out.
 with asked as materialized (
   select
     q.name,

@@ -5,7 +5,7 @@
 --   moved_s float8 (by how much leases were moved for it before);
 --   only int8[] (only these jobs; NULL: all)
 -- Rows: started timestamptz; id int8; job_type text; claims int4; attempts int4; worker text;
---   status text; run_at timestamptz; reason text (of those that had a request to cancel; why the
+--   status text; run_at timestamptz; reason text (of a job that had a request to cancel; why the
 --   lease of a dead one expired). One row with a NULL id when nothing had expired.
 -- Locks: the expired rows, with SKIP LOCKED; index job_lease.
 -- Keeps: M31, M33: a lost attempt counts, and its worker is named.

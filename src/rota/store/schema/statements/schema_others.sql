@@ -1,7 +1,7 @@
--- Find who could put a function of theirs in the place of one of Rota's, and so run it with the
--- rights of whoever calls Rota's: roles beside Rota's owner that may create objects in the schema
--- (its owner always may), and functions, operators and tables in it that are another's. A role that
--- has all rights of Rota's owner, as a superuser has, is none of these others.
+-- Find who could replace a function of Rota's, and so run code with the rights of its callers:
+-- roles beside Rota's owner and the schema's owner that may create objects in the schema, and
+-- functions, operators and tables in it of another owner. A role with all rights of Rota's owner is
+-- left out.
 -- Parameters: none
 -- Rows: what text; cure text (SQL). At most twenty; none while there is no table and this role may
 --   make none, which is another error.

@@ -1,8 +1,7 @@
 -- Read a portion of the rows of one place, to find what is sealed in them.
 -- Parameters: place text (job, job_history, schedule or batch); after int8 (at of the last row read
 --   before); limit int (rows to read)
--- Rows: ref text; at int8; document text (NULL: nothing is sealed in it, at any depth: of
---   the last row only)
+-- Rows: ref text; at int8; document text (NULL: nothing is sealed in the last row, at any depth)
 -- Locks: none; indexes job_pkey, job_history_id and batch_pkey. All schedules are one portion.
 -- Keeps: M45, a rotation goes on where another one stopped.
 with portion as materialized (

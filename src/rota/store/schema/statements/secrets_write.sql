@@ -1,4 +1,4 @@
--- Write rows of one place, in which sealed values are sealed anew.
+-- Write rows of one place, whose sealed values are sealed anew.
 -- Parameters: place text (job, job_history, schedule or batch); refs text[]; olds text[] (as they
 --   were read); news text[]
 -- Rows: written int8 (a row that has changed meanwhile is left alone)

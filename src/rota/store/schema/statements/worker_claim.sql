@@ -31,7 +31,7 @@ select
     when c.queue is null then concat_ws(
       ',',
       pg_current_snapshot(),
-      -- It does not list what got its number after the last transaction that has ended.
+      -- It lists no number that was given after the last transaction that has ended.
       (
         select string_agg(n::text, ',')
         from (select pg_snapshot_xmax(pg_current_snapshot()) as xmax) s

@@ -1,9 +1,9 @@
--- Finish jobs that have succeeded without a result, and take the next ones of their lanes.
+-- Finish jobs that have succeeded without a result, and take the next jobs of their lanes.
 -- Parameters: ids int8[]; claims int4[]; ran_us int8[] (each one per job that ends);
 --   release text; worker text; types text[]; leases interval[]; records bool[] (each one per type);
 --   room int[]; lo int[]; hi int[] (of each group of slots);
 --   queues text[]; priorities int2[]; after_run_at timestamptz[]; after_id int8[] (per branch)
--- Rows: {claimed}; started timestamptz; finished int8[] (the ids of those that ended).
+-- Rows: {claimed}; started timestamptz; finished int8[] (the ids of the ended jobs).
 --   A row for each job that was taken; one without an id: none was.
 -- Locks: as job_finish_passing.
 -- Keeps: M31, a claim is a lease; M60, the next job of a lane is due with the commit that ends the

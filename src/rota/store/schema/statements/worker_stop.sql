@@ -1,4 +1,4 @@
--- Record that a worker stopped, and its counters; it waits for no jobs any more.
+-- Record that a worker stopped and waits for no jobs any more, and its counters.
 -- Parameters: name text; succeeded int8; failed int8; dead int8; rejected int8 (NULLs: as in its
 --   last heartbeat)
 -- Rows: name text

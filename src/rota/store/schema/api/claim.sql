@@ -46,9 +46,9 @@ declare
   v_names text[];
   v_seen jsonb;
   v_claimed bigint[];
-  v_ids bigint[];                                -- of these: not past their expires_at
-  v_begin bigint[];                              -- jobs whose start must be recorded, …
-  v_begin_claims int[];                          -- … with their claims
+  v_ids bigint[];                                -- claimed jobs before their expires_at
+  v_begin bigint[];                              -- jobs whose start must be recorded
+  v_begin_claims int[];                          -- parallel to v_begin
 begin
   if v_wrong is not null then
     raise exception 'rota.claim: %', v_wrong using errcode = '22023';

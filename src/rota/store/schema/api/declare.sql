@@ -1,5 +1,4 @@
--- Declares a job type, with the defaults of Python's `@app.job(…)`. The last declaration of a name
--- is in force.
+-- Declares a job type, with the defaults of Python's `@app.job(…)`. The last declaration counts.
 create or replace function {schema}.declare(
   job_type text,
   {option_arguments},

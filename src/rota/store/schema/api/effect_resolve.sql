@@ -1,8 +1,7 @@
--- Settles an effect by hand, after a person looked whether it happened. Done: no job does it again.
--- Not done: the effect is forgotten, and the next attempt begins it anew; of a done effect only
--- with p_again, and then it happens once more. p_step_of: of a step, any job of its chain. Returns
--- done or not_done; where nothing changed: held (a job is doing it now), is_done, or unknown (no
--- such effect).
+-- Settles an effect by hand, after a person checked it. Done: no job does it again. Not done: the
+-- effect is forgotten, and the next attempt begins it anew; of a done effect only with p_again.
+-- p_step_of: of a step, any job of its chain. Returns done or not_done; where nothing changed: held
+-- (a job is doing it now), is_done, or unknown (no such effect).
 -- Locks: the row of the effect; index effect_pkey.
 -- Keeps: M52, what is uncertain stops for a person; M87, who and why.
 create or replace function {schema}.effect_resolve(

@@ -95,7 +95,7 @@ begin
       return next;
       return;
     end if;
-    -- The holder freed the key between the INSERT and this look-up: try again.
+    -- The key was freed between the INSERT and this look-up: try again.
   end loop;
   raise exception
     'the idempotency key % of job type % was taken and freed again and again; '

@@ -1,7 +1,6 @@
 -- Cancels jobs. A waiting job ends at once. For a running job the request is kept and its worker is
 -- woken; when the attempt ends without success, the job is cancelled in the same transaction. The
--- first reason stays. Returns for each id the answer (cancelled, requested, refused, not found) and
--- the job's status now.
+-- first reason stays. Returns for each id the answer (cancelled, requested, refused, not found).
 -- Locks: the rows of the jobs, in id order; index job_pkey. Then the rows of their keys.
 -- Keeps: M87; M51, a cancelled job frees its key.
 create or replace function {schema}.job_cancel(

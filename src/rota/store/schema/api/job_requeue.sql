@@ -4,10 +4,9 @@
 -- p_payload_version defaults to the type's. p_meta is added to the meta. With p_fresh the new job
 -- forgets finished steps and waits, and starts over. new_id is the id of the new job or, of a
 -- refused job, the id as which it was requeued before. A key that was freed when the job died
--- (key_scope 'live') is taken again; if another job has it, the answer is `key held`, and new_id is
--- that job.
--- Locks: the rows of the jobs, in id order; index job_pkey. Then the rows of their keys, and of
---   their effects; index effect_job.
+-- (key_scope 'live') is taken again, unless another job (new_id) has it: `key held`.
+-- Locks: the rows of the jobs, in id order; index job_pkey. Then keys and effects; index
+--   effect_job.
 -- Keeps: M44, the old job keeps its content and says what became of it; M51, the key moves along,
 --   and nothing is requeued beside the job that has its key now.
 create or replace function {schema}.job_requeue(
@@ -132,8 +131,7 @@ begin
     where d.id = any (v_dead)
       and e.origin_id = coalesce(d.origin_id, d.id);
   end if;
-  -- Retention keeps effects that the new job may ask for. No claim has the number 0: an uncertain
-  -- effect stays uncertain.
+  -- Retention keeps effects of the new job. No claim has the number 0: uncertain effects stay so.
   update {schema}.effect e
   set
     job = p.new_id,

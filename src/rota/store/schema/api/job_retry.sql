@@ -1,7 +1,7 @@
 -- Retries jobs by their status, which is read under the lock of the row. A job that waits for a
--- later time or a retry is due now. So is a running job: its worker loses it. A dead job is
--- requeued as by job_requeue; new_id is the new job. Waiting and finished jobs are refused, and
--- without p_running running jobs.
+-- later time or a retry is due now. So is a running job; its worker loses it. A dead job is
+-- requeued as by job_requeue; new_id is the new job. Not retried: waiting, finished and, without
+-- p_running, running jobs.
 --
 -- All functions for people: SECURITY DEFINER, so that a role with EXECUTE needs no right on a
 -- table. No role has it by default. p_ids has at most a thousand ids or so: their rows stay locked

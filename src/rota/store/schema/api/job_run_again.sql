@@ -1,8 +1,7 @@
 -- Runs finished or dead jobs again. Each gets a new job with the same content, an origin of its own
 -- and no key; the old jobs are unchanged. An erased job is refused. p_payload and p_key, for a
 -- single job, replace payload and key; p_payload_version defaults to the old job's. p_meta is added
--- to the meta. If another job has the key, the answer is `key held`, with the id and the status of
--- that job.
+-- to the meta. `key held`: another job has the key; id and status are that job's.
 -- Locks: none, or the row of the key; indexes job_pkey and job_history_id.
 -- Keeps: M87; M51, one job per key.
 create or replace function {schema}.job_run_again(

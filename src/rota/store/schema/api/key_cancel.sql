@@ -1,7 +1,6 @@
 -- Cancels the job that holds an idempotency key, as job_cancel does. p_job_type is its type, or a
--- former name; it may be left out while only one type holds the key. The answer `ambiguous`:
--- nothing changed, and a row for each holder has its type. `not found` without an id: no job holds
--- the key.
+-- former name; optional while only one type holds the key. `ambiguous`: nothing changed; a row for
+-- each holder has its type. `not found` without an id: no job holds the key.
 -- Locks: the row of the job; index job_pkey. Then the row of its key.
 -- Keeps: M87; M51, a cancelled job frees its key.
 create or replace function {schema}.key_cancel(

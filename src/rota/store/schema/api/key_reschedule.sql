@@ -1,5 +1,4 @@
--- Moves the job that holds an idempotency key, as job_reschedule does. Type and answers are as in
--- key_cancel.
+-- Moves the job that holds an idempotency key, as job_reschedule does. Answers as in key_cancel.
 -- Locks: the row of the job; index job_pkey.
 -- Keeps: M87; M30, a job that a worker has just claimed is refused.
 create or replace function {schema}.key_reschedule(

@@ -1,5 +1,5 @@
--- Ends a pause of everything. Returns false, and writes nothing, when there is none. Queues that
--- were paused by name stay paused.
+-- Ends a pause of everything. Queues that were paused by name stay paused. Returns false if there
+-- is none.
 -- Locks: the row of `installation`.
 -- Keeps: M87.
 create or replace function {schema}.resume_all(p_why text default null, p_by text default null)

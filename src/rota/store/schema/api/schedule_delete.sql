@@ -1,5 +1,4 @@
--- Deletes a schedule; its runs stay. Returns `deleted`, `code` (code declares it, and would create
--- it again) or `not found`.
+-- Deletes a schedule; its runs stay. Returns `deleted`, `code` (code declares it) or `not found`.
 -- Locks: the row of the schedule.
 -- Keeps: M87, who and why.
 create or replace function {schema}.schedule_delete(

@@ -1,5 +1,4 @@
--- Ends a job that succeeded. A second call for the same claim, as after a lost connection, answers
--- the same.
+-- Ends a job that succeeded. A second call for the same claim answers the same.
 create or replace function {schema}.succeed(id bigint, claims int, result jsonb default null)
 returns text
 language plpgsql security definer

@@ -1,6 +1,5 @@
 -- Writes to the audit log what a person did to a schedule or a queue; with neither, to everything.
--- In a restore without sequences it first sets these right: a copy must be paused before anything
--- else.
+-- In a restore without sequences it sets these right first, because a copy is paused first.
 -- Locks: only then as ids_ensure.
 -- Keeps: M87, who and why.
 create or replace function {schema}.log_action(

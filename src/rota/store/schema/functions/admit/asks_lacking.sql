@@ -1,5 +1,4 @@
--- Returns the first of these names that has no text and no number in this meta, under rota.asks;
--- NULL: all have.
+-- Returns the first of these names that has no text and no number in p_meta's rota.asks; NULL: all.
 create or replace function {schema}.asks_lacking(p_names text[], p_meta jsonb)
 returns text
 language sql immutable parallel safe

@@ -1,8 +1,7 @@
 -- Parks due jobs: until their caps (p_rooms) or, where NULL, their lanes let them run; of a limit
 -- or a breaker until p_run_ats. The arrays run parallel. A job that waits for a cap or limit has
 -- won its lane before, and holds a place there. A job that comes back for the same cap has its old
--- place in the line. The caller has locked the rows. A row that a user's trigger refuses stays as
--- it is.
+-- place in the line. A row that a user's trigger refuses stays. The caller has locked the rows.
 -- Locks: the rows; index job_pkey.
 create or replace function {schema}.jobs_park(
   p_ids bigint[], p_rooms text[], p_run_ats timestamptz[]

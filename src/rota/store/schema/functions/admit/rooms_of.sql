@@ -1,5 +1,4 @@
--- Returns the lanes and the caps in which these jobs hold places, each as often. Read it before the
--- jobs end, for rooms_advance.
+-- Returns the lanes and caps in which these jobs hold places, each as often (for rooms_advance).
 -- Locks: none; index job_pkey.
 create or replace function {schema}.rooms_of(p_ids bigint[])
 returns text[]

@@ -1,7 +1,7 @@
 -- Locks the stripes of these keys ('group KEY', 'limit NAME …', 'type NAME', 'queue NAME') until
 -- the transaction ends, in ascending order, and returns the keys whose stripes it did not get. It
--- waits at most p_wait_ms for one stripe, and then for none: a transaction that never ends must
--- hold back only its own stripes.
+-- waits at most p_wait_ms for one stripe, and then for none: an endless transaction blocks only its
+-- own.
 --
 -- The caller decides in a later statement, whose snapshot is from after the lock; so it needs READ
 -- COMMITTED, and under another level it gets no stripe.

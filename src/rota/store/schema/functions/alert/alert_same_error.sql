@@ -1,5 +1,4 @@
--- Returns the errors with which too many different jobs failed within a rule's period (for
--- alert_matches).
+-- Returns errors that too many different jobs had within a rule's period (for alert_matches).
 create or replace function {schema}.alert_same_error(p_rule {schema}.alert_rule)
 returns table (subject text, value float8, message text)
 language sql stable

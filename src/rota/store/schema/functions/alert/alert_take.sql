@@ -1,5 +1,4 @@
--- Takes the rules that are due to be evaluated, for 50 s: no other worker gets them meanwhile. The
--- alerts of a disabled rule end.
+-- Takes due rules for 50 s: no other worker gets them meanwhile. Alerts of a disabled rule end.
 -- Locks: the rows of the rules, with SKIP LOCKED.
 -- Keeps: M86, one of all workers evaluates a rule at a time.
 create or replace function {schema}.alert_take()

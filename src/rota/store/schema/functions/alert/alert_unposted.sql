@@ -1,6 +1,5 @@
 -- Takes the unposted notifications of alerts, for 50 s: no other worker gets them meanwhile.
--- Untried notifications come before failed ones, so that a URL that refuses a few does not block
--- the rest.
+-- Untried notifications come before failed ones, so that a few refused ones block none.
 -- Locks: the rows of the alerts, with SKIP LOCKED.
 -- Keeps: M86, one of all workers posts it; a failed post is retried.
 create or replace function {schema}.alert_unposted(p_limit int)

@@ -1,7 +1,6 @@
 -- Counts the new changes of batches, and enqueues what follows ended batches: once, because then_at
 -- is set in the same transaction, under the lock of the batch. A refused follow-up is tried again
--- after ten seconds. Returns whether anything may be left to count, and how many batches ended for
--- the first time.
+-- after ten seconds. Returns whether more may be left, and how many batches are newly ended.
 -- Locks: the rows of the batches, with SKIP LOCKED; indexes batch_pkey, batch_delta_batch and
 --   batch_then_failed. Then as jobs_insert.
 -- Keeps: M72, the follow-up is enqueued exactly once, whoever dies.

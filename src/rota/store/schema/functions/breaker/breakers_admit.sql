@@ -16,9 +16,9 @@ as $$
 declare
   v_now timestamptz := {schema}.clock();
   v_blocked bigint[];
-  v_names text[];                                -- of breakers that are due, …
+  v_names text[];                                -- names of due breakers, parallel to v_keys
   v_keys text[];
-  v_mine text[];                                 -- … as rooms, those whose rows are locked here
+  v_mine text[];                                 -- rooms of due breakers whose rows are locked here
   v_claims int[];
   v_behind bigint[] := '{}';
   v_late bigint[];

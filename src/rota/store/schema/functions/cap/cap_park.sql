@@ -16,9 +16,9 @@ declare
     when p_cap like 'type %' then {schema}.type_names(substr(p_cap, 6))
   end;
   v_more bigint[] := '{}';
-  v_lanes text[];                                -- lanes that the further jobs ask, …
-  v_missing text[];                              -- … whose stripes are held by others, …
-  v_heads bigint[];                              -- … and the jobs that they let in
+  v_lanes text[];                                -- lanes that the further jobs ask
+  v_missing text[];                              -- lanes whose stripes other sessions hold
+  v_heads bigint[];                              -- jobs that their lanes let in
 begin
   if p_more then
     v_more := array(

@@ -12,9 +12,9 @@ set enable_seqscan = off set enable_bitmapscan = off set jit = off
 set plan_cache_mode = force_generic_plan
 as $$
 declare
-  v_free jsonb;                                  -- slots left by cap, …
-  v_line jsonb;                                  -- … the priority of the first that waits …
-  v_passed jsonb := '{}';                        -- … and the free slots left to that line
+  v_free jsonb;                                  -- slots left, by cap
+  v_line jsonb;                                  -- by cap the priority of its first waiting job
+  v_passed jsonb := '{}';                        -- by cap the free slots left to its line
   v_parked jsonb := '{}';                        -- the jobs that wait, by cap
   v_late bigint[] := '{}';
   v_id bigint;

@@ -30,8 +30,8 @@ declare
   v_last_id bigint;
   v_refused bigint[] := '{}';
   v_known int;
-  v_left int;                                    -- jobs that may not run yet, of one claim, …
-  v_parked int;                                  -- … and of these: the next claim passes them
+  v_left int;                                    -- jobs of one claim that may not run yet
+  v_parked int;                                  -- parked jobs: the next claim passes them
   v_left_here int;
   v_parked_here int;
   v_passes int := 0;
@@ -108,8 +108,7 @@ begin
       or v_known >= 1000
       or v_passes >= 100;
   end loop;
-  -- The position moves to the last job of its priority, or to now if fewer jobs were found than the
-  -- claim allowed.
+  -- The position moves to the priority's last job, or to now if the claim was not filled.
   seen := p_seen || jsonb_build_object(
     'priorities',
     (

@@ -15,12 +15,11 @@
 --
 -- A row that a user's trigger or constraint refuses refuses the whole claim, unless p_refused lists
 -- the rows known to be refused (it may be empty): then these rows are left out, and each further
--- refused row is returned with the database's error as its refusal. p_alone: nothing else happens
--- in this transaction.
+-- refused row is returned with the database's error as its refusal. p_alone: in a transaction of
+-- its own.
 -- Locks: the rows it returns, with SKIP LOCKED; index job_ready. Only for jobs with a lane, a cap,
 --   an open breaker or a rate limit, what job_admit locks.
--- Keeps: M30, no job goes to two workers; M31, a claim is a lease; M22, the database's clock
---   decides.
+-- Keeps: M30, no job goes to two workers; M31, a claim is a lease; M22.
 create or replace function {schema}.job_claim(
   p_worker text,
   p_release text,
@@ -56,8 +55,8 @@ declare
     select t.name from {schema}.types_asking() t(name)
   ) end;
   v_asks boolean;
-  v_picked bigint[];                             -- what was picked, if some of it asks …
-  v_run_ats timestamptz[];                       -- … and when each was due
+  v_picked bigint[];                             -- the picked jobs, if some of them ask
+  v_run_ats timestamptz[];                       -- when each picked job was due
   v_capped_types text[];
   v_capped_queues text[];
   v_starts jsonb;

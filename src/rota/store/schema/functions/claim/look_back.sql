@@ -1,6 +1,6 @@
 -- Asks all workers to search a queue again from p_to on, because a job became claimable behind
--- their frontiers. It writes at most once a second, and not if the row stays locked; the workers'
--- regular looks back find the rest.
+-- their frontiers. It writes at most once a second, and not to a locked row: regular looks back
+-- find the rest.
 -- Locks: the row of the queue, at most once a second; it waits for it for a tenth of a second.
 -- Keeps: jobs that became claimable behind the workers' frontiers in bulk are found at once.
 create or replace function {schema}.look_back(p_queue text, p_to timestamptz)

@@ -1,6 +1,5 @@
--- Returns the next status of a job whose payload this release cannot read: queued, if another
--- release that knows the type was seen within the last hour, by its worker or its deploy; otherwise
--- dead.
+-- Returns the next status of a job whose payload this release cannot read: queued, if a worker or a
+-- deploy of another release that knows the type was seen within the last hour; else dead.
 create or replace function {schema}.mismatch_status(
   p_job_type text,
   p_mismatched_releases text[],

@@ -1,7 +1,6 @@
 -- Returns whether the start of a job must be recorded before it begins: it was lost before, or may
 -- begin only once. p_max_attempts and p_on_lost are the job's or its type's; NULL: not known here.
--- For the types of a worker in Python, `RetryRules.must_record_start` says the same. The planner
--- inlines the SQL body.
+-- Python's `RetryRules.must_record_start` says the same. The planner inlines the SQL body.
 create or replace function {schema}.must_record_start(
   p_losses smallint,
   p_max_attempts int,

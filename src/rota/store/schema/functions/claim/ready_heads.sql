@@ -1,6 +1,5 @@
 -- Returns the first p_limit waiting jobs of each queue and priority, in the order of claims: due
--- jobs, then jobs to come that are due before p_before. unread: the job waits for a release that
--- can read its payload.
+-- jobs, then jobs to come that are due before p_before. unread: it waits for another release.
 create or replace function {schema}.ready_heads(
   p_limit int,
   p_before timestamptz default 'infinity'::timestamptz,

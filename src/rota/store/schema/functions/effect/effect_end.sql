@@ -1,7 +1,6 @@
 -- Ends an intent of this claim. p_done: it has happened, and p_result is kept; otherwise it
 -- certainly did not, and the intent is taken back, but stays uncertain if an earlier intent may
--- have happened. Returns whether the claim still holds its job and the intent is its own; if not,
--- nothing was written.
+-- have happened. Returns whether the claim holds its job and the intent; if not, it wrote nothing.
 -- Locks: the row of the effect; index effect_pkey.
 -- Keeps: M52; M32, a claim that has lost its job writes no effect.
 create or replace function {schema}.effect_end(

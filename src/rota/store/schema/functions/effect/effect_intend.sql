@@ -11,8 +11,7 @@
 --              where that is NULL, this step was at another place
 --   lost       the claim does not hold its job any more
 -- Locks: the row of the effect; waits for a transaction that inserts the same one.
--- Keeps: M52, an effect that may have happened is never repeated unasked; M32, only by the claim
---   that holds its job.
+-- Keeps: M52, an effect that may have happened is never repeated unasked; M32.
 create or replace function {schema}.effect_intend(
   p_id bigint,
   p_claims int,

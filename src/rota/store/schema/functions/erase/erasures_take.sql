@@ -1,7 +1,5 @@
--- Erases ended jobs that were running at the time of their erasure. Returns how many. p_only: only
--- these jobs; NULL: all.
--- Locks: the rows of `erasure`, with SKIP LOCKED; indexes erasure_pkey and job_pkey. Then as
---   jobs_erase.
+-- Erases ended jobs that ran at the time of their erasure. Returns how many. p_only NULL: all.
+-- Locks: rows of `erasure`, SKIP LOCKED; indexes erasure_pkey, job_pkey. Then as jobs_erase.
 -- Keeps: M45.
 create or replace function {schema}.erasures_take(p_limit int, p_only bigint[] default null)
 returns int

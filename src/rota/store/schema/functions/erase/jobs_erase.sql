@@ -1,7 +1,6 @@
 -- Erases the content of jobs; types, times, outcomes and hashes of their keys stay. A waiting job
--- is cancelled first, a dead job archived; a running job is noted for a later pass. A package with
--- tables has a function NAME_erase, which is called while the payloads are still there. Returns the
--- jobs that this call erased.
+-- is cancelled first, a dead job archived; a running job is noted for a later pass. A package's
+-- function NAME_erase is called while the payloads are still there. Returns the erased jobs.
 -- Locks: the rows of the jobs, in id order; then the rows that it writes; indexes job_pkey,
 --   job_history_id, attempt_job, action_job, effect_job, effect_step and idempotency_pkey.
 -- Keeps: M45, a person's data can be erased; M51, a key stays taken as long as it was, or as after

@@ -2,8 +2,7 @@
 -- effect also tries its hash. The keys of waiting and dead jobs, which are about to be ended and
 -- erased, are held as after a success, if their scope is ttl. The caller has locked the jobs' rows.
 -- Locks: the rows of the keys, and the first time the row of `installation`; indexes job_pkey,
---   job_history_id, idempotency_live and idempotency_pkey. For jobs that have left no row it reads
---   all keys.
+--   job_history_id, idempotency_live and idempotency_pkey. Without a job's row it reads all keys.
 -- Keeps: M51, a key stays taken as long as it was, or as after a success.
 create or replace function {schema}.keys_erase(p_ids bigint[])
 returns void

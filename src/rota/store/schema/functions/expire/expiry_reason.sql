@@ -1,5 +1,4 @@
--- Returns why a waiting job was not started before expires_at: from its row, otherwise from the
--- workers that were alive then.
+-- Returns why a job was not started in time: from its row, otherwise from the workers alive then.
 create or replace function {schema}.expiry_reason(p_job {schema}.job)
 returns text
 language sql stable

@@ -1,7 +1,6 @@
 -- Returns how a job ended: succeeded, cancelled, dead, or archived (dead, then archived by a person
 -- or retention); NULL: it has not ended; gone: there is no row, because its type keeps failures
--- only or retention deleted it. Of a requeued job, the answer is about the last job of its chain,
--- which is returned too.
+-- only or retention deleted it. For a requeued job it answers about the last of its chain (job).
 -- Locks: none; indexes job_pkey and job_history_id.
 create or replace function {schema}.job_end(p_id bigint)
 returns table (job bigint, outcome text, result jsonb, error_type text, message text)

@@ -3,8 +3,7 @@
 -- gives, which jobs it finished, and when.
 -- Rows: {claimed}.
 -- Locks: as job_finish; then as lanes_pass and rooms_advance.
--- Keeps: M31, a claim is a lease; M60, the next job of a lane is due with the commit that ends the
---   one before it.
+-- Keeps: M31, a claim is a lease; M60, as job_finish_laned.
 create or replace function {schema}.job_finish_passing(
   p_ids bigint[],
   p_claims int[],

@@ -1,6 +1,5 @@
 -- Puts a running job back, uncharged: due in p_delay_s seconds; NULL: its run_at stays. With
--- p_awaits (as in job_leave) it waits for those jobs instead. A job with a request to cancel is
--- cancelled instead.
+-- p_awaits (as in job_leave) it waits for those jobs instead. A cancel request cancels it instead.
 create or replace function {schema}.job_hand_back(
   p_id bigint,
   p_claims int,

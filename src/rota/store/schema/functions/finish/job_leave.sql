@@ -17,8 +17,7 @@
 -- them out. A job with a request to cancel becomes cancelled, unless it is dead. Returns the new
 -- status of the jobs whose claim was still held. Places in lanes (lane_keeps) and slots in caps
 -- that become free: job_leave_laned.
--- Locks: the rows it is given, in id order; index job_pkey. With key_scope 'live' the keys of dead
---   jobs.
+-- Locks: the rows it is given, in id order; index job_pkey. Then keys of dead jobs ('live').
 -- Keeps: M32, no other claim is touched; M40, a retry lies in the future.
 create or replace function {schema}.job_leave(p_outcomes jsonb, p_release text)
 returns table (id bigint, status text, run_at timestamptz, reason text)

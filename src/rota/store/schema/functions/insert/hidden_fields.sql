@@ -1,6 +1,5 @@
 -- Returns the masked fields of a type's payloads (NULL: of all types): secret and personal
--- arguments, now or ever. NULL: there are none. SECURITY DEFINER: a reader has no right on
--- job_type.
+-- arguments, now or ever. NULL: none. SECURITY DEFINER: a reader may not read job_type.
 create or replace function {schema}.hidden_fields(p_job_type text)
 returns text[]
 language sql stable parallel safe security definer

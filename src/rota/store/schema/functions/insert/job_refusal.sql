@@ -1,10 +1,8 @@
--- Returns why a row may not stand in job; NULL: it may. The text begins with the name of the
--- column.
+-- Returns why a row may not stand in job, beginning with the name of the column; NULL: it may.
 --
 -- Every client must be able to read every row: Python's datetimes end with the year 9999, and one
--- unreadable row fails the whole batch of a claim. An INSERT asks it only about rows that are not
--- plain (job_row_is_plain). The function has no search_path, and its body is parsed when it is
--- created: the planner inlines it.
+-- unreadable row fails the whole batch of a claim. An INSERT asks it about rows that are not plain.
+-- It has no search_path, and its body is parsed when it is created: the planner inlines it.
 -- Keeps: M12, a payload is an object of limited size.
 create or replace function {schema}.job_refusal(p_job {schema}.job)
 returns text

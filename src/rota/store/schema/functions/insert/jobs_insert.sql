@@ -5,8 +5,7 @@
 -- p_keys, p_groups: the idempotency and group keys; NULL: no job has one. p_common: an array of
 -- objects, each for all jobs that share it: queue, job_type, payload_version, priority, run_at
 -- (NULL: now), delay_s (seconds from now), expires_s (seconds from run_at), max_attempts, timeout,
--- group_capacity, meta and batch. p_which: the place in p_common of each job, from 1; NULL: all
--- have the first.
+-- group_capacity, meta and batch. p_which: each job's place in p_common, from 1; NULL: 1 for all.
 --
 -- It takes all keys before the rows, with one INSERT; a setting tells the trigger job_insert_fill
 -- so. If a user's trigger runs at the INSERT, which may change a key or leave out a row, each row

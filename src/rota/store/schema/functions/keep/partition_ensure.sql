@@ -1,5 +1,4 @@
--- Creates the partition of p_table for the day p_day (UTC) unless it exists. The role must be the
--- owner of the schema.
+-- Creates the partition of p_table for a day (UTC), as the schema's owner, unless it exists.
 create or replace function {schema}.partition_ensure(p_table text, p_day date)
 returns boolean
 language plpgsql

@@ -3,9 +3,8 @@
 -- A row is old if its `since` lies `keep` or longer in the past, and `also` holds; without `keep`
 -- none is. `with_it` deletes what belongs to the deleted rows. An indexed kind is read from its
 -- oldest row on; the rest are small, or read whole once an hour.
--- Locks: the rows, with SKIP LOCKED; the indexes action_at, batch_ended, batch_part_pkey,
---   effect_done, effect_intended, idempotency_expires, job_pkey, schedule_run_enqueued and
---   stat_hour_pkey.
+-- Locks: rows, SKIP LOCKED; indexes action_at, batch_ended, batch_part_pkey, effect_done,
+--   effect_intended, idempotency_expires, job_pkey, schedule_run_enqueued and stat_hour_pkey.
 -- Keeps: M13, no table grows for ever; M51, a key is held until it expires; M52, what a job may
 --   still ask is kept: the effects of live and of dead jobs.
 create or replace function {schema}.rows_forget(p_what text, p_limit int)

@@ -7,12 +7,11 @@
 --                stays, but its expiry moves along, because it is counted from run_at
 -- A holder waits that is queued, or parked for its lane or a cap; if its lane or time changes, it
 -- is queued again and gives up its place in the lane. A holder that has begun before, and was
--- snoozed, is not changed: it stands for its own payload.
--- No row: the key was freed or went to another job in the meantime; the caller tries again.
--- p_common has the columns of the new job as in jobs_insert; expires_at may stand for expires_s.
+-- snoozed, is not changed: it stands for its own payload. No row: the key was freed or went to
+-- another job in the meantime; the caller tries again. p_common has the columns of the new job as
+-- in jobs_insert; expires_at may stand for expires_s.
 -- Locks: the holder, if it is queued and may be changed, or must not start before this transaction
---   has ended (holder_keep). A worker that is claiming it is waited for; then it is not queued any
---   more.
+--   has ended (holder_keep). A worker that is claiming it is waited for: it runs then.
 -- Keeps: M51, a holder that has begun is not changed.
 create or replace function {schema}.holder_meet(
   p_how text,
@@ -83,8 +82,7 @@ begin
         payload = p_payload,
         payload_version = v_common.payload_version,
         priority = greatest(j.priority, v_common.priority),
-        -- Workers may have searched there if its priority rises or it was parked: it has no place
-        -- to keep.
+        -- If its priority rises, or it was parked, workers may have passed its place.
         run_at = case
           when v_is_timed
             or v_common.priority > j.priority

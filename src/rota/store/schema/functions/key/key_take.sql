@@ -2,8 +2,7 @@
 -- 'pending' is only taken if its holder is kept from starting until this transaction ends: it must
 -- see what this transaction writes. The function has no search_path: its callers have one.
 -- Locks: the row of `idempotency` that the key becomes; waits for a transaction that is inserting
---   the same key, or claiming its holder. With key_scope 'pending' the row of the holder, against
---   claims only.
+--   the same key, or claiming its holder. With 'pending' the holder's row, against claims.
 -- Keeps: M51, one job per (job type, key), also where the key was erased.
 create or replace function {schema}.key_take(p_job bigint, p_job_type text, p_key text)
 returns boolean
@@ -30,8 +29,7 @@ begin
       limit 1;
     end if;
     if v_holder is null then
-      -- DO NOTHING takes no lock on the present row, so an open transaction never delays that job's
-      -- end.
+      -- DO NOTHING takes no lock on the present row, so no open transaction delays that job's end.
       insert into {schema}.idempotency (job_type, key, job)
       values (v_name, p_key, p_job)
       on conflict do nothing;

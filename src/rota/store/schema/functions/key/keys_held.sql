@@ -1,6 +1,6 @@
 -- Returns the job that holds each key. A key with an expiry whose job has left no row belongs to a
--- success, because a cancel frees the key, unless an erasure cancels. Without an expiry nobody
--- holds such a key: see key_take.
+-- success, because a cancel frees the key, unless an erasure cancels. Without an expiry it is free:
+-- key_take.
 -- Locks: none; index idempotency_pkey.
 -- Keeps: M51, the second caller gets the id and status of the first job.
 create or replace function {schema}.keys_held(p_job_types text[], p_keys text[])
@@ -27,8 +27,7 @@ as $$
   ) erased
   left join {schema}.job_type t on t.name = called.name
   cross join lateral (
-    -- One array, not "or": before PostgreSQL 18, each key would read the whole index, because its
-    -- first column is not fixed.
+    -- One array, not "or", with which PostgreSQL before 18 reads all of the index for each key.
     select i.job
     from {schema}.idempotency i
     where i.job_type = any (array_append(t.aliases, called.name))

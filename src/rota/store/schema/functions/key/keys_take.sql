@@ -1,8 +1,7 @@
--- Takes the keys of new jobs, and returns the jobs that have their keys now, without the jobs that
--- have no key. p_which: the place in p_job_types of each job's type, from 1; NULL: all have the
--- first. SECURITY DEFINER: a producer needs INSERT on job and nothing else, which is checked,
--- because a key without a job would refuse the jobs of others. A producer takes no key for an id
--- that a job has or had.
+-- Takes the keys of new jobs, and returns the jobs that have their keys now. p_which: the place in
+-- p_job_types of each job's type, from 1; NULL: all have the first. SECURITY DEFINER: a producer
+-- needs INSERT on job and nothing else, which is checked, because a key without a job would refuse
+-- the jobs of others. No key is taken for an id that a job has or had.
 --
 -- Free keys become rows with one INSERT. If a key has expired, or a type has former names or keys
 -- that are free at the start, key_take is asked for each key: a second pass for these keys alone

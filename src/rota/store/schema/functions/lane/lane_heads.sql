@@ -1,8 +1,7 @@
 -- Returns the jobs that may take a place of their lane now, the first of each lane first: due jobs,
 -- in the order of (priority, run_at, id), each while fewer jobs than its own group_capacity hold a
--- place; beside a holder whose own capacity is 1, none. A first job that nobody can take at the
--- moment holds up its lane. The answer stays true while the caller holds the stripes of these
--- lanes.
+-- place; beside a holder whose own capacity is 1, none. A first job that nobody can take now holds
+-- up its lane. The answer stays true while the caller holds the lanes' stripes.
 -- Locks: none; index job_lane.
 -- Keeps: M60, the jobs of a lane start in the order of becoming due.
 create or replace function {schema}.lane_heads(p_lanes text[])
@@ -17,8 +16,7 @@ declare
   v_is_single boolean;
   v_is_due boolean;
 begin
-  -- The first entry of a lane is a job that holds a place, if there is one: of nearly all lanes one
-  -- entry says enough.
+  -- If a job holds a place, it is the lane's first entry: nearly always one entry says enough.
   for lane, id, status, v_is_held, v_is_single, v_is_due in
     select
       l.lane, f.id, f.status, f.in_lane, coalesce(f.group_capacity, 1) = 1,

@@ -11,8 +11,7 @@ set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off 
 set plan_cache_mode = force_generic_plan
 as $$
 declare
-  -- Not array_agg(distinct …): job_claim turns sorts off, and it would read all of job_lane in
-  -- order.
+  -- Not array_agg(distinct …): job_claim turns sorts off: it would read all of job_lane.
   v_lanes text[] := array(
     select distinct j.group_key
     from {schema}.job j

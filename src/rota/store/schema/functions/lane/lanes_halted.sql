@@ -1,5 +1,4 @@
--- Returns the jobs among the p_limit most urgent dead ones that have halted their lanes since
--- before p_before.
+-- Returns which of the p_limit most urgent dead jobs have halted their lanes since before p_before.
 -- Locks: none; index job_waits.
 create or replace function {schema}.lanes_halted(p_before timestamptz, p_limit int)
 returns table (group_key text, job bigint, since timestamptz, error_type text)

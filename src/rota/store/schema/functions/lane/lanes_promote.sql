@@ -1,6 +1,5 @@
 -- Gives the free places of these lanes to their first jobs, if parked; a first job that is ready
--- takes its place at its claim. The caller holds the stripes of the lanes. Returns how many jobs
--- got a place.
+-- takes its place at its claim. The caller holds the lanes' stripes. Returns how many it placed.
 -- Locks: the rows, with SKIP LOCKED; index job_lane.
 -- Keeps: M60; if the first job of a lane is locked by another transaction, no later one passes it.
 create or replace function {schema}.lanes_promote(p_lanes text[])

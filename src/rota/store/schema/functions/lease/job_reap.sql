@@ -1,12 +1,10 @@
 -- Takes jobs from workers whose leases expired. A job that may never have left a worker's buffer
--- comes back uncharged the first time. From the second loss on it is charged, by the retry rules
--- stored with the type.
+-- comes back uncharged the first time. From the second loss on it is charged, by its type's rules.
 --
 -- After the server came up, or the calling worker's own connection came back (p_steady_s seconds
 -- ago; NULL: it was not away), workers get half a lease, at most 60 s, to renew. After a step of
 -- the server's clock (p_step_s and p_moved_s; NULL: none) too: leases_move. The lease index is read
--- from p_since on, or from its beginning while a worker must be waited for. p_only: only these
--- jobs; NULL: all.
+-- from p_since on, or from its beginning while a worker must be waited for. p_only NULL: all jobs.
 create or replace function {schema}.job_reap(
   p_since timestamptz,
   p_limit int,

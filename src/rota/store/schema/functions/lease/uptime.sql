@@ -1,6 +1,5 @@
 -- Returns how long the server has been up: while it was down, no worker could renew its leases. A
--- private server counts as up for ever: it stops with the last process that uses it, so it left no
--- worker to wait for.
+-- private server counts as up for a day: it stops with its last process, so no worker is left.
 create or replace function {schema}.uptime()
 returns interval
 language sql stable parallel safe

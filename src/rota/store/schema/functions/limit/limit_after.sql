@@ -1,5 +1,4 @@
--- Returns the instant so many microseconds after another, at most a hundred years; NULL if it is
--- not ahead.
+-- Returns the instant so many microseconds after p_now, at most a century; NULL: not ahead.
 create or replace function {schema}.limit_after(p_ahead numeric, p_now timestamptz)
 returns timestamptz
 language sql immutable parallel safe

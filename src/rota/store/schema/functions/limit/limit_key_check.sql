@@ -1,5 +1,4 @@
--- Returns the key as the table has it. Raises if the limit needs a key, has none, or the key is too
--- long.
+-- Returns the key as the table has it. Raises if it is missing, not declared or too long.
 create or replace function {schema}.limit_key_check(p_limit {schema}.rate_limit, p_key text)
 returns text
 language plpgsql

@@ -1,5 +1,4 @@
--- Writes the state of a key in place of the version that was read. The caller has locked its
--- stripe.
+-- Writes a key's state in place of the version that was read. The caller has locked its stripe.
 -- Locks: the row of the version before; index rate_limit_key_pkey.
 -- Keeps: M62, and that a read costs the same under an old snapshot.
 create or replace function {schema}.limit_write(p_state {schema}.rate_limit_key)

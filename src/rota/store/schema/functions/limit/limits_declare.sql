@@ -1,7 +1,6 @@
 -- Declares rate limits: an array of objects with name, starts, per_s, burst and keyed. A person's
 -- figures stand until code declares new ones. A release that is not the newest only adds limits,
--- unless it is about to be deployed (p_is_deploy): two releases side by side must not overwrite
--- each other in turn.
+-- unless it is about to be deployed (p_is_deploy): else two releases overwrite each other.
 -- Locks: the rows of the limits that change, in the order of their names.
 -- Keeps: M62, one budget for all types and workers.
 create or replace function {schema}.limits_declare(

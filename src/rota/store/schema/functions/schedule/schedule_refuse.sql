@@ -1,5 +1,4 @@
--- Pauses a schedule whose job job_refusal refuses, if it is unchanged since it was read. Returns
--- whether it did.
+-- Pauses a schedule whose job job_refusal refuses, if it is unchanged. Returns whether it did.
 -- Locks: the row of the schedule.
 -- Keeps: one bad row does not stop the others from being planned, and says what is wrong with it.
 create or replace function {schema}.schedule_refuse(

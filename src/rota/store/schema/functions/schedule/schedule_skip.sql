@@ -1,5 +1,4 @@
--- Writes a row to history for a tick that was skipped, because an earlier run was not over. Returns
--- its id.
+-- Writes a history row for a skipped tick: an earlier run was not over. Returns its id.
 create or replace function {schema}.schedule_skip(
   p_schedule {schema}.schedule,
   p_tick timestamptz,

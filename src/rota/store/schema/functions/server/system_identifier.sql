@@ -1,5 +1,4 @@
--- Returns the identifier of the server; NULL: the role may not read it, as in some managed
--- services.
+-- Returns the identifier of the server; NULL: the role may not read it, as in managed services.
 create or replace function {schema}.system_identifier()
 returns bigint
 language plpgsql stable

@@ -1,6 +1,5 @@
 -- Returns for which jobs a job waits, as JSON: job (one that has not ended; NULL: all have), its
--- status, total, left (how many have not ended) and stuck (as of wait_stuck). NULL: it waits for
--- none.
+-- status, total, left (how many have not ended) and stuck (as of wait_stuck). NULL: none.
 -- Locks: none; indexes as of job_end.
 create or replace function {schema}.wait_facts(p_id bigint)
 returns json

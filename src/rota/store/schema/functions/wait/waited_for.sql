@@ -1,6 +1,5 @@
 -- Returns the names for which jobs wait, of one kind ('limit', 'breaker', 'type', 'queue'; 'limit
--- NAME': the keys of that limit), in order, by one index descent for each. p_after: only names
--- behind this one; NULL: all.
+-- NAME': the keys of that limit), in order, by one index descent for each. p_after NULL: all.
 create or replace function {schema}.waited_for(p_kind text, p_limit int, p_after text default null)
 returns setof text
 language sql stable

@@ -82,8 +82,7 @@ begin
     order by j.id
     for no key update skip locked
   );
-  -- A new snapshot: a job that is locked now may have gone on, and wait for other jobs, since the
-  -- first read.
+  -- A new snapshot: since the first read a job may have gone on, and wait for other jobs.
   for v_id, v_next in
     select j.id, {schema}.wait_next(j.meta)
     from {schema}.job j

@@ -27,8 +27,8 @@ create table job (
   -- recorded; true: it may have begun.
   start_recorded boolean,
   losses smallint,                               -- workers lost after it may have begun; NULL: none
-  cancel_requested_at timestamptz,               -- when the running job was asked to stop, …
-  cancel_reason text,                            -- … or was cancelled: the reason
+  cancel_requested_at timestamptz,               -- when the running job was asked to stop
+  cancel_reason text,                            -- why it was asked to stop, or cancelled
   -- Jobs with one group_key run in the order of becoming due, at most group_capacity at once (NULL:
   -- 1). in_lane = true: the job holds a place of its lane, from the claim or the promotion until it
   -- is over; false: it is dead and holds none; NULL: any other job.
@@ -53,12 +53,11 @@ create table job (
   verdict_rule text,
   idempotency_key text,
   meta jsonb,
-  schedule text,                                 -- the schedule of which this is a run, …
-  scheduled_for timestamptz,                     -- … and its tick; NULL: a person triggered it
+  schedule text,                                 -- the schedule of which this is a run
+  scheduled_for timestamptz,                     -- the tick of the run; NULL: a person triggered it
   created_at timestamptz not null default clock(),
   updated_at timestamptz not null default clock(),
-  -- When the handler of the last attempt began; until that attempt is settled: the time of its
-  -- claim.
+  -- When the handler of the last attempt began; until that attempt is settled: its claim.
   started_at timestamptz,
   failed_at timestamptz
 ) with (
@@ -109,8 +108,7 @@ create index job_lease on job (locked_until) where status = 'running';
 create index job_lane on job (group_key, in_lane, priority desc, run_at, id)
   where group_key is not null;
 
--- The jobs that wait for that name, in the order of getting it; behind them running jobs that count
--- in a cap.
+-- The jobs that wait for a name, in the order of getting it; then running jobs that count in a cap.
 create index job_waits on job (waits_for, priority desc, run_at, id)
   where waits_for is not null or capped;
 
@@ -131,8 +129,8 @@ create table job_history (
 create index job_history_id on job_history (id);
 
 -- A publication FOR ALL TABLES refuses UPDATE and DELETE on a table without a replica identity. A
--- key would cost each finish; FULL costs only then, and logs the old row. A partition does not
--- inherit it: partition_ensure.
+-- key would cost each finish; FULL costs only then, and logs the old row. It is not inherited:
+-- partition_ensure.
 alter table job_history replica identity full;
 
 -- An attempt that did not succeed.
@@ -176,8 +174,7 @@ create table job_type (
   -- What an enqueue does if another job has the key; a plain INSERT always joins that job.
   on_duplicate text not null default 'keep'
     check (on_duplicate in ('keep', 'replace', 'postpone', 'raise')),
-  -- How long a key is held: until key_ttl after a success; until the job succeeds or is dead; or
-  -- while it waits for its start.
+  -- Until when a key is held: key_ttl after a success; the job's success or death; its first start.
   key_scope text not null default 'ttl' check (key_scope in ('ttl', 'live', 'pending')),
   -- Whether a success leaves a row in job_history.
   history text not null default 'all' check (history in ('all', 'failures')),
@@ -257,10 +254,10 @@ create table effect (
   -- 0: an effect, whose key all jobs share; else a step of the jobs with this origin.
   origin_id bigint not null default 0,
   key text not null check (length(key) between 1 and 255),
-  place int check ((place is null) = (origin_id = 0)),  -- of a step: it was called as the first, …
-  job bigint not null,                           -- the job that intended it last, …
-  claim int not null,                            -- … under this value of job.claims, …
-  entry int not null,                            -- … and which of that claim's intents it was
+  place int check ((place is null) = (origin_id = 0)),  -- of a step: it was called first, second …
+  job bigint not null,                           -- the job that intended it last
+  claim int not null,                            -- the value of job.claims of that intent
+  entry int not null,                            -- which of that claim's intents it was
   if_uncertain text not null check (if_uncertain in ('skip', 'repeat', 'dead')),
   uncertain_before int not null default 0,       -- earlier intents that may have happened
   result json,                                   -- as it was given: its order and numbers, too
@@ -282,22 +279,20 @@ create index effect_about on effect using gin (about jsonb_path_ops) where about
 
 create table queue (
   name text primary key,
-  notify_until timestamptz,                      -- until then workers wait for a NOTIFY: …
-  waiting text[] not null default '{}',          -- … these, by kind and name
-  -- Jobs due from look_back_to on became claimable behind the workers' frontiers; the time of this
-  -- request.
+  notify_until timestamptz,                      -- until then workers wait for a NOTIFY
+  waiting text[] not null default '{}',          -- these workers, by kind and name
+  -- Jobs due from look_back_to on became claimable behind workers' frontiers; the request's time.
   look_back_to timestamptz,
   look_back_asked_at timestamptz,
-  paused_at timestamptz,                         -- no claims since then; NULL: not paused …
-  paused_until timestamptz,                      -- … until then; NULL: until it is resumed
+  paused_at timestamptz,                         -- no claims since then; NULL: not paused
+  paused_until timestamptz,                      -- the end of the pause; NULL: until it is resumed
   paused_by text,
   paused_why text,
   -- Most jobs of the queue that run at once, over all workers. NULL: no cap.
   max_running int check (max_running between 1 and 100000)
 );
 
--- Every claim reads these indexes: they are empty unless a queue or type has a cap, or a type a
--- limit.
+-- Every claim reads these. They are empty unless a queue or type has a cap, or a type a limit.
 create index queue_capped on queue (name) where max_running is not null;
 
 create index job_type_capped on job_type (name) where max_running is not null;
@@ -391,8 +386,8 @@ create table batch (
   on_failure text not null check (on_failure in ('continue', 'wait')),
   -- By outcome, `ended`, `succeeded` or `failed`: the job to enqueue, as jobs_insert takes it.
   then_jobs jsonb,
-  then_at timestamptz,                           -- when it was enqueued, …
-  then_job bigint,                               -- … as this job; NULL: it joined another
+  then_at timestamptz,                           -- when the follow-up was enqueued
+  then_job bigint,                               -- NULL: it joined another job by its key
   then_error text,                               -- why the database did not take it when tried last
   outcome text check (outcome in ('succeeded', 'failed')),  -- when all had ended last
   created_at timestamptz not null default clock(),
@@ -427,8 +422,7 @@ create index batch_delta_batch on batch_delta (batch);
 -- As job_history: a key would cost each finish a number and a check.
 alter table batch_delta replica identity full;
 
--- Where the ids of its members lie, in place of an index on `job`, for which each plain job would
--- pay.
+-- Where the ids of its members lie: an index on `job` would cost each plain job.
 create table batch_part (
   batch bigint not null,
   first_id bigint not null,
@@ -500,8 +494,7 @@ create table worker (
   secret_keys text[] not null default '{}'       -- ids of the keys with which it opens secrets
 );
 
--- How long finished things are kept; without a row, for ever. `rota migrate --keep-history 30d` or
--- plain SQL changes a row.
+-- How long finished things are kept (`rota migrate --keep-history 30d`); without a row, for ever.
 create table retention (
   what text primary key check (
     what in ('history', 'attempts', 'dead', 'actions', 'figures', 'effects')
@@ -517,8 +510,7 @@ insert into retention (what, keep) values
   ('figures', '400 days'),
   ('effects', '90 days');
 
--- The next three keep retention from reading whole tables. A job that has no key and does not die
--- is in none of them.
+-- The next three are for retention's passes; a job without a key that does not die is in none.
 create index job_dead on job (failed_at) where status = 'dead';
 
 create index idempotency_expires on idempotency (expires_at) where expires_at is not null;
@@ -526,8 +518,7 @@ create index idempotency_expires on idempotency (expires_at) where expires_at is
 -- The keys of live jobs, the oldest job first, and of jobs that were deleted by hand.
 create index idempotency_live on idempotency (job) where expires_at is null;
 
--- Up to which job retention has read those keys; one row, or none yet. The next pass, of any
--- process, reads on from there.
+-- Up to which job a pass has read those keys; the next pass reads on. One row, or none yet.
 create table idempotency_read (
   id int primary key default 1 check (id = 1),
   job bigint not null
@@ -549,8 +540,7 @@ create index job_type_keyed on job_type (name)
 
 create index job_type_pending on job_type (name) where key_scope = 'pending';
 
--- Only waiting jobs with an expiry. The id lets a pass over many jobs that expire at once continue
--- where its last batch ended.
+-- Only waiting jobs with an expiry. The id lets a pass continue among jobs that expire at once.
 create index job_expires on job (expires_at, id)
   where expires_at is not null and status in ('queued', 'failed', 'waiting');
 
@@ -584,13 +574,13 @@ create table schedule (
   next_run_at timestamptz,
   -- When the schedule was created, changed or resumed: ticks up to then do not count.
   since timestamptz not null default clock(),
-  last_run_at timestamptz,                       -- when the last run was enqueued, …
-  last_job bigint,                               -- … as this job
+  last_run_at timestamptz,                       -- when the last run was enqueued
+  last_job bigint,                               -- the job of the last run
   -- Why the job of the tick that is due was not enqueued; NULL: it was.
   last_error text check (length(last_error) <= 500),
-  -- Of code: the release that declared it last, …
+  -- Of code: the release that declared it last, and when.
   release text check (length(release) <= 200),
-  declared_at timestamptz,                       -- … and when
+  declared_at timestamptz,
   created_at timestamptz not null default clock(),
   updated_at timestamptz not null default clock(),  -- of the definition
   constraint schedule_code_has_a_release check (
@@ -622,8 +612,7 @@ create index schedule_next on schedule (next_run_at)
 create index schedule_unplanned on schedule (since)
   where next_run_at is null and cron is not null and paused_at is null and disabled_at is null;
 
--- Which jobs were runs of which schedule, in place of an index on history, for which every row
--- would pay.
+-- Which jobs were runs of which schedule: an index on history would cost each of its rows.
 create table schedule_run (
   schedule text not null,
   job bigint not null,
@@ -641,8 +630,7 @@ create index job_schedule on job (schedule, id) where schedule is not null and s
 -- rollback makes the old release the newest again.
 create table release (
   name text primary key,
-  -- When its first worker started; anew if none of its workers was left and another release started
-  -- in between.
+  -- When its first worker started; anew if all had gone and another release has started since.
   started_at timestamptz not null,
   -- When a starting worker, or a deploy, declared it last; and its types, by all their names.
   declared_at timestamptz not null default clock(),
@@ -658,25 +646,23 @@ create index job_put_off on job (status, group_key)
   where status in ('failed', 'waiting');
 
 -- What ended, per hour, type and queue. Times are counted in buckets, {"bucket": jobs}: bucket b
--- holds times up to 1.2 to the power of b milliseconds, and is reported as its middle: less than 10
--- % off.
+-- holds times up to 1.2 to the power of b milliseconds, reported as its middle, less than 10 % off.
 create table stat_hour (
   hour timestamptz not null,
   job_type text not null,
   queue text not null,
   succeeded bigint not null default 0,
-  succeeded_late bigint not null default 0,      -- of these: after a failed attempt
+  succeeded_late bigint not null default 0,      -- successes after a failed attempt
   retried bigint not null default 0,             -- attempts that failed, with another to follow
   dead bigint not null default 0,
   failed_by_release jsonb not null default '{}', -- of retried and dead: {"release": attempts}
   cancelled bigint not null default 0,
-  waited jsonb not null default '{}',            -- of successes: from run_at to the start …
-  ran jsonb not null default '{}',               -- … and from the start to the end
+  waited jsonb not null default '{}',            -- of successes: from run_at to the start
+  ran jsonb not null default '{}',               -- of successes: from the start to the end
   primary key (hour, job_type, queue)
 );
 
--- The time up to which the figures are complete; one row. Set complete_to back to count again from
--- that hour on.
+-- Until when the figures are complete; one row. To count an hour again, set complete_to back to it.
 create table stat_rollup (
   id int primary key default 1 check (id = 1),
   complete_to timestamptz not null
@@ -778,14 +764,13 @@ insert into alert_rule (name, kind, at_least, factor, period, severity, critical
   ('packages', 'package', 1, null, '1 minute', 'warning', null);
 
 -- What a rule has found: one row for each subject, from its first firing on. `notifications` counts
--- those of the subject and only grows. A worker that writes one names the count that it read, so
--- only one worker succeeds.
+-- those of the subject and only grows. A writer names the count that it read: only one worker wins.
 create table alert (
   rule text not null references alert_rule on update cascade on delete cascade,
   -- An error type, a queue, a job type or a schedule; '': the rule has a single subject.
   subject text not null,
-  state text not null check (state in ('fires', 'repeats', 'over')),  -- the last notification …
-  severity text not null,                        -- … and how severe it called the problem
+  state text not null check (state in ('fires', 'repeats', 'over')),  -- of the last notification
+  severity text not null,                        -- of the last notification
   since timestamptz not null,
   last_notified_at timestamptz not null,
   notifications int not null,
@@ -793,7 +778,7 @@ create table alert (
   missed int not null default 0,                 -- evaluations in a row without a match
   value float8 not null,
   message text not null,
-  posted int not null default 0,                 -- of these: posted, or no longer to be posted …
-  post_at timestamptz,                           -- … and the last is not retried before this
+  posted int not null default 0,                 -- notifications posted, or no longer to be posted
+  post_at timestamptz,                           -- the last notification is not retried before
   primary key (rule, subject)
 );

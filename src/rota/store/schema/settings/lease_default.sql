@@ -1,5 +1,4 @@
--- Returns the lease of a job whose type has none, or is not declared; also the default of
--- `App(lease=…)`.
+-- Returns the lease of a job whose type has none or is undeclared; the default of `App(lease=…)`.
 create function {schema}.lease_default()
 returns interval
 language sql immutable parallel safe

@@ -1,5 +1,4 @@
--- Returns the time of this moment, for a decision that has waited for a lock; clock() is the
--- statement's beginning.
+-- Returns the time now, not of the statement's beginning, for decisions after a wait for a lock.
 create function {schema}.moment()
 returns timestamptz
 language sql

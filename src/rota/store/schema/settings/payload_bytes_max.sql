@@ -1,8 +1,7 @@
 -- Returns the most bytes that payload::text may have; `rota migrate --payload-bytes-max` replaces
 -- it. STABLE, not IMMUTABLE: an open session would keep the old limit in its plans.
 -- Locks: none.
--- Keeps: M12, the client refuses what the trigger would refuse, before it can abort the caller's
---   transaction.
+-- Keeps: M12, the client refuses what the trigger would refuse.
 create function {schema}.payload_bytes_max()
 returns int
 language sql stable parallel safe

@@ -1,5 +1,4 @@
--- Calls job_check once for each INSERT. No second trigger may ask for the rows: it would cost a
--- single INSERT 3 %.
+-- Calls job_check once for each INSERT. A second transition table costs a single INSERT 3 %.
 create or replace trigger job_insert_check
 after insert on {schema}.job
 referencing new table as fresh

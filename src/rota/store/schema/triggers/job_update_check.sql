@@ -1,5 +1,4 @@
--- Calls job_check for changes by hand: no statement that Rota runs for every job sets these
--- columns.
+-- Calls job_check for changes by hand: no statement that runs for every job sets these columns.
 create or replace trigger job_update_check
 after update of
   queue, job_type, payload, payload_version, priority, expires_at, max_attempts,

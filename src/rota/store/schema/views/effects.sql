@@ -1,6 +1,5 @@
 -- Effects and steps, with their status: done; intended, while the claim that intends it still holds
--- its job; uncertain, if it may have happened. step_of is the origin of a step's jobs; NULL: an
--- effect.
+-- its job; uncertain, if it may have happened. step_of: a step's origin; NULL: an effect.
 create or replace view {schema}.effects as
 select
   e.key,

@@ -1,5 +1,5 @@
--- Prepare the end of a job in its handler's transaction: create today's partitions, and close the
--- breaker whose trial it is.
+-- Prepare a job's end in its handler's transaction: make today's partitions, close its trial's
+-- breaker.
 -- Parameters: id int8; claims int4
 -- Rows: today_ensure text; trial_end text
 -- Locks: as trial_end.

@@ -11,8 +11,7 @@ with uncertain as materialized (
     and e.status = 'uncertain'
   limit :limit::int
 ),
--- An effect that is skipped or repeated needs nobody. Read apart: many skipped effects must not
--- hide the waiting ones.
+-- An effect that is skipped or repeated needs nobody. Read apart: skipped effects must not hide it.
 waiting as materialized (
   select e.key, e.step_of, e.job, e.intended_at
   from :schema.effects e

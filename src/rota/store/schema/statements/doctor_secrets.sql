@@ -1,6 +1,5 @@
--- Count waiting jobs sealed under keys that no worker of the last hour (a drain is not alive
--- between two minutes) has, or handed back by a worker that could not open them or their endpoint's
--- secret.
+-- Count waiting jobs sealed under keys that no worker of the last hour has, or handed back by a
+-- worker that could not open them or their endpoint's secret.
 -- Parameters: limit int (jobs of such types that are read)
 -- Rows: facts text (JSON: sealed [whether any type has secret arguments], read [jobs]; keyless:
 --   key, jobs, job [the oldest of them], known [whether a worker has a key of this id])

@@ -1,5 +1,5 @@
--- Read the workers of the last hour: how many are alive, which are gone, and how many results came
--- too late to be written.
+-- Read the workers of the last hour: how many are alive, which are gone, and results that came too
+-- late.
 -- Parameters: limit int
 -- Rows: facts text (JSON: alive [silent ones too], stopped, gone: name, silent_s; rejected: name,
 --   rejected; refused of live ones: name, refused, refused_s; waiting_s of the oldest due job or

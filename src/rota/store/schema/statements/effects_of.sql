@@ -1,5 +1,4 @@
--- Read the latest effects and steps of jobs, with a key, or of jobs with a key, in the order of
--- their intents.
+-- Read the latest effects and steps of jobs, or with a key, or of jobs with it, in order of intent.
 -- Parameters: jobs int8[] (NULL: all); key text (NULL: any); status text (NULL: any); limit int
 -- Rows: key text; step_of int8; place int4; status text; job int8; if_uncertain text;
 --   uncertain_before int4; result text; about text; intended_at timestamptz; done_at timestamptz

@@ -6,8 +6,7 @@
 -- Rows: id int8. None when the idempotency key is taken.
 -- Locks: with a key, the row of `idempotency` that it becomes; waits for a transaction that is
 --   inserting the same key.
--- Keeps: M20, it joins the caller's transaction; M51, one job per (job type, key); M22, the
---   database's clock.
+-- Keeps: M20, it joins the caller's transaction; M51, one job per (job type, key); M22.
 insert into :schema.job (
   queue, job_type, payload, payload_version, priority,
   run_at, expires_at, max_attempts, timeout,

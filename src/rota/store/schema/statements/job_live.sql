@@ -1,5 +1,4 @@
--- Read a job that has not ended; no row: it has, or there is none. Without history, one plan serves
--- all days.
+-- Read a job that has not ended; no row: there is none. Without history, one plan serves all days.
 -- Parameters: id int8
 -- Rows: {job}.
 -- Locks: none; index job_pkey.

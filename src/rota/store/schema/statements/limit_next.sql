@@ -1,5 +1,4 @@
--- Read in how many seconds, up to ten, the next job is due that a rate limit put off until after an
--- instant.
+-- Read in how many seconds, up to ten, the next job is due that a limit put off beyond an instant.
 -- Parameters: queues text[]; priorities int2[] (parallel); types text[]; after timestamptz
 -- Rows: due_in_s float8 (NULL: there is none).
 -- Locks: none; index job_ready.

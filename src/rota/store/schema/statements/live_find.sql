@@ -1,7 +1,6 @@
--- Find the live jobs that a person wants to act on. Every filter but the statuses is optional
--- (NULL).
--- Parameters: statuses text[]; job_type text; queue text; key text; group_key text; payload
---   text; meta text (JSON that they contain); error_type text; error text (as of error_like);
+-- Find the live jobs that a person wants to act on. Each filter may be NULL, except the statuses.
+-- Parameters: statuses text[]; job_type text; queue text; key text; group_key text; payload text;
+--   meta text (JSON that they contain); error_type text; error text (as of error_like);
 --   release text (of the last attempt); since timestamptz (when it failed, else when it was made);
 --   since_ago interval (instead of since); limit int
 -- Rows: id int8. In ascending order.

@@ -1,9 +1,8 @@
--- Find the finished jobs that a person wants to run again. Every filter but the statuses and the
--- time is optional (NULL).
+-- Find the finished jobs to run again. Each filter may be NULL, except the statuses and the time.
 -- Parameters: statuses text[]; job_type text; queue text; key text; group_key text; payload text;
 --   meta text (JSON that they contain); error_type text; error text (as of error_like);
---   release text (that ended it); since timestamptz (when it ended); since_ago interval (instead
---   of since); limit int
+--   release text (that ended it); since timestamptz (when it ended); since_ago interval (instead of
+--   since); limit int
 -- Rows: id int8. In ascending order.
 -- Locks: none; reads the history of the days since then.
 -- Keeps: M87.

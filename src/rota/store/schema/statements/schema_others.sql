@@ -1,7 +1,7 @@
 -- Find who could replace a function of Rota's, and so run code with the rights of its callers:
 -- roles beside Rota's owner and the schema's owner that may create objects in the schema, and
--- functions, operators and tables in it of another owner. A role with all rights of Rota's owner is
--- left out.
+-- functions, operators and tables in it of another owner. Roles with all rights of Rota's owner do
+-- not count.
 -- Parameters: none
 -- Rows: what text; cure text (SQL). At most twenty; none while there is no table and this role may
 --   make none, which is another error.

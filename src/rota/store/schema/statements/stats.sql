@@ -1,8 +1,7 @@
 -- Count the live jobs by status, each up to a limit.
 -- Parameters: limit int
 -- Rows: status text; jobs int8. A count at the limit means "at least".
--- Locks: none; indexes job_lease, job_dead and job_put_off: no search for rare rows among a
---   million.
+-- Locks: none; indexes job_lease, job_dead and job_put_off, for statuses with few rows.
 -- Keeps: M85, with a bound on the rows read.
 select 'queued' as status, count(*) as jobs
 from (select from :schema.job j where j.status = 'queued' limit :limit::int) counted

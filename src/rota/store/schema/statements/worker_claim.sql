@@ -22,8 +22,7 @@
 --   "next_in_s": seconds until the next job is due, "upkeep": what upkeep_due answers}.
 --   With priorities in it nothing was claimed, because one of them may be the most urgent.
 -- Locks: the rows it returns, with SKIP LOCKED; index job_ready.
--- Keeps: M30, no job goes to two workers; M31, a claim is a lease; M22, the database's clock
---   decides.
+-- Keeps: M30, no job goes to two workers; M31, a claim is a lease; M22.
 select
   {claimed},
   case when c.queue is null then :schema.clock() end as started,

@@ -6,8 +6,7 @@
 -- Rows: {claimed}; started timestamptz; finished int8[] (the ids of the ended jobs).
 --   A row for each job that was taken; one without an id: none was.
 -- Locks: as job_finish_passing.
--- Keeps: M31, a claim is a lease; M60, the next job of a lane is due with the commit that ends the
---   one before it.
+-- Keeps: M31, a claim is a lease; M60, the next job of a lane is due at once.
 select
   {claimed},
   done.started,

@@ -1,10 +1,9 @@
--- Write a worker's heartbeat and its counters since it started, and read how many workers are alive
--- that share a queue with it.
+-- Write a worker's heartbeat and counters, and count the live workers that share a queue with it.
 -- Parameters: name text; host text; pid int; version text; release text; job_types text[];
 --   queues text (JSON: slots by queue); slots int (in all); running int; succeeded int8;
---   failed int8; dead int8; rejected int8 (results that came too late to be written);
---   refused text (parts of it that the database refuses, and why);
---   secret_keys text[] (ids of the keys with which it opens secrets)
+--   failed int8; dead int8; rejected int8 (results that came too late to be written); refused text
+--   (parts of it that the database refuses, and why); secret_keys text[] (ids of the keys with
+--   which it opens secrets)
 -- Rows: workers int8
 -- Locks: the worker's row.
 -- Keeps: M13, which worker and release ran a job; it is known which releases could read a payload.

@@ -1,7 +1,6 @@
 -- Takes back a batch that was opened in this transaction, because each of its jobs joined an
 -- existing job by its key: the batch does not count in its parent. Returns the batch of the
--- existing jobs; NULL: they are not all of the same batch. SECURITY DEFINER: a producer needs no
--- right on a table but INSERT on job.
+-- existing jobs; NULL: they are not all of the same batch. SECURITY DEFINER, as batch_add.
 -- Locks: none; indexes batch_pkey, job_pkey and job_history_id.
 create or replace function {schema}.batch_withdraw(p_batch bigint, p_joined bigint[])
 returns bigint

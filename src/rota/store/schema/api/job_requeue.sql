@@ -5,10 +5,8 @@
 -- forgets finished steps and waits, and starts over. new_id is the id of the new job or, of a
 -- refused job, the id as which it was requeued before. A key that was freed when the job died
 -- (key_scope 'live') is taken again, unless another job (new_id) has it: `key held`.
--- Locks: the rows of the jobs, in id order; index job_pkey. Then keys and effects; index
---   effect_job.
--- Keeps: M44, the old job keeps its content and says what became of it; M51, the key moves along,
---   and nothing is requeued beside the job that has its key now.
+-- Locks: the jobs, in id order; index job_pkey. Then their keys and effects; index effect_job.
+-- Keeps: M44, the old job keeps its content and its outcome; M51, one job has the key.
 create or replace function {schema}.job_requeue(
   p_ids bigint[],
   p_why text default null,

@@ -8,8 +8,7 @@
 -- until the transaction ends. p_why is one line of at most 500 characters; p_by one of at most 200,
 -- by default the role that logged in. Each function returns for every id the answer (done, refused,
 -- not found; of a cancel also requested) and the job's status now.
--- Locks: the rows of the jobs, in id order; index job_pkey. Then the rows of the keys of jobs with
---   a request to cancel, and as job_requeue.
+-- Locks: the rows of the jobs, in id order; index job_pkey. Then keys, as job_requeue.
 -- Keeps: M87; M32, a worker that loses the job to this call writes nothing.
 create or replace function {schema}.job_retry(
   p_ids bigint[],

@@ -10,10 +10,8 @@
 --   schedule   this schedule gives it to its jobs
 --   partition  this table is detached or archived
 --   secret     this argument is stored sealed: it cannot be searched
--- Locks: the rows that it writes; of live jobs in id order. It reads these tables whole, once per
---   hundred addresses.
--- Keeps: M45, a person's data can be erased, and what is said of somebody else stays; M51 and M52,
---   a key becomes its hash.
+-- Locks: the rows that it writes; live jobs in id order. It reads whole tables per 100 addresses.
+-- Keeps: M45, a person's data can be erased, what is said of others stays; M51, M52, hashed keys.
 create or replace function {schema}.payload_erase(p_payload jsonb)
 returns table (what text, name text)
 language plpgsql security definer

@@ -129,8 +129,7 @@ create table job_history (
 create index job_history_id on job_history (id);
 
 -- A publication FOR ALL TABLES refuses UPDATE and DELETE on a table without a replica identity. A
--- key would cost each finish; FULL costs only then, and logs the old row. It is not inherited:
--- partition_ensure.
+-- key would cost each finish; FULL costs only then, and logs the old row. See partition_ensure.
 alter table job_history replica identity full;
 
 -- An attempt that did not succeed.
@@ -673,24 +672,18 @@ insert into stat_rollup (complete_to) values (date_trunc('hour', clock(), 'UTC')
 -- What alerts watch. The kind decides what at_least, factor and period mean:
 --   dead              at_least jobs died within period, and no person has resolved them
 --   same_error        at_least different jobs failed with the same error type within period
---   failure_rate      at_least attempts failed within period, and factor times as many a minute as
---                     usual over the day before it
---   unclaimed         a job has been due for longer than period, though workers serve its queue,
---                     know its type, and have had time to take it
---   unknown_type      a job has been due for longer than period, and no worker seen within period
---                     knows its type
---   no_worker         a job has been due for longer than period, and no worker seen within period
---                     serves its queue
---   payload_unread    at_least jobs of a type have waited for longer than period for a release that
---                     can read their payloads
---   paused            a queue, or everything, has been paused for longer than period, and at_least
---                     jobs of it are due; or this is a restored copy, which runs nothing
+--   failure_rate      at_least attempts failed in period, factor times the rate of the day before
+--   unclaimed         a job is due for longer than period, and workers had time to take it
+--   unknown_type      a job is due for longer than period, and no worker of period knows its type
+--   no_worker         a job is due for longer than period, and no worker of period serves its queue
+--   payload_unread    at_least jobs of a type wait longer than period for a release to read them
+--   paused            a pause lasts longer than period, and at_least of its jobs are due; or this
+--                     is a restored copy, which runs nothing
 --   refused           for longer than period the database has refused what a live worker must do
 --   schedule_overdue  a schedule's next run is more than period late
 --   breaker_open      a breaker has not been closed for longer than period
---   group_halted       a dead job has halted its lane for longer than period
---   limit_backlog     at_least jobs wait for a rate limit, the last of them for longer than period
---                     from now
+--   group_halted      a dead job has halted its lane for longer than period
+--   limit_backlog     at_least jobs wait for a rate limit, the last until after period from now
 create table alert_rule (
   name text primary key,
   kind text not null constraint alert_rule_kind check (kind in (

@@ -3,8 +3,7 @@
 -- Parameters: batch int8; after int8 (only ids above); limit int
 -- Rows: id int8; job int8; outcome text (NULL: it has not ended); result text; error_type text;
 --   message text
--- Locks: none; indexes batch_part_pkey, job_pkey and job_history_id, of history the days since the
---   batch was made.
+-- Locks: none; indexes batch_part_pkey, job_pkey and job_history_id, from the batch's first day on.
 -- Keeps: M72.
 select
   m.id,

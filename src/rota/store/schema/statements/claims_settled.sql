@@ -3,9 +3,8 @@
 --   else NULL); worker text
 -- Rows: id int8; status text; run_at timestamptz
 -- Locks: none; indexes job_history_id, attempt_job and job_pkey.
--- Keeps: an outcome that was committed is not reported as lost. A success with history = 'failures'
---   leaves no row, and any other end of a claim a row in `attempt`: so if the job is gone without
---   such a row, the success was committed.
+-- Keeps: a committed outcome is not reported as lost. If neither the job nor a row of the claim in
+--   `attempt` is there, a success with history = 'failures' was committed.
 select c.id, h.status, null::timestamptz as run_at
 from unnest(:ids::int8[], :claims::int4[]) c(id, claim)
 join :schema.job_history h

@@ -1,5 +1,4 @@
--- Prepare a job's end in its handler's transaction: make today's partitions, close its trial's
--- breaker.
+-- Prepare a job's end in its handler's transaction: make today's partitions, end its trial.
 -- Parameters: id int8; claims int4
 -- Rows: today_ensure text; trial_end text
 -- Locks: as trial_end.

@@ -3,8 +3,7 @@
 -- every worker. The transaction claims it next.
 -- Parameters: id int8; dead int8
 -- Rows: id int8. None: there is no such dead job.
--- Locks: the row of the copy, which nobody else sees yet; indexes job_pkey, job_history_id and
---   schedule_run_pkey.
+-- Locks: the copy, which nobody else sees; indexes job_pkey, job_history_id, schedule_run_pkey.
 -- Keeps: M44, no worker begins the handler; M82, it does not hold the next tick up.
 with run as (
   delete from :schema.schedule_run r

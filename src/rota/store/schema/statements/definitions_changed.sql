@@ -2,8 +2,7 @@
 -- Parameters: none
 -- Rows: name text
 -- Locks: none.
--- Keeps: a change by hand is seen. Texts from another major version of PostgreSQL are not compared,
---   because each prints views in its own words.
+-- Keeps: a change by hand is seen. Texts of another major PostgreSQL are not compared.
 select d.name
 from :schema.definition d
 left join :schema.definition_texts() t on t.name = d.name

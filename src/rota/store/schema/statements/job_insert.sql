@@ -4,8 +4,7 @@
 --   expires_s float8 (seconds from run_at); max_attempts int; timeout interval;
 --   idempotency_key text; meta text (JSON)
 -- Rows: id int8. None when the idempotency key is taken.
--- Locks: with a key, the row of `idempotency` that it becomes; waits for a transaction that is
---   inserting the same key.
+-- Locks: with a key, the row of `idempotency` that it becomes; waits for an insert of the same key.
 -- Keeps: M20, it joins the caller's transaction; M51, one job per (job type, key); M22.
 insert into :schema.job (
   queue, job_type, payload, payload_version, priority,

@@ -2,8 +2,8 @@
 -- Parameters: names int (most queues, breakers and tables); counted int (most jobs to count of each
 --   kind)
 -- Rows: metric text; about text (the value of the label; NULL: the gauge has none); value float8
--- Locks: none; indexes job_ready, job_lease, job_dead, job_waits and job_put_off. It reads the
---   tables breaker and job_type whole, and asks the file system for the size of each table.
+-- Locks: none; indexes job_ready, job_lease, job_dead, job_waits and job_put_off. It reads breaker
+--   and job_type whole, and the file system for sizes of tables.
 -- Keeps: M85, with a bound on the rows read.
 with queues as materialized (
   select

@@ -2,8 +2,7 @@
 -- Parameters: peer text (its kind and name); queues text[]; for_s float8 (0: no more)
 -- Rows: name text (of the queues that were not left out)
 -- Locks: the rows of the queues, with SKIP LOCKED.
--- Keeps: a wake-up costs producers nothing while no worker waits, and a dead or frozen worker takes
---   none for long: whoever asks leaves it out.
+-- Keeps: a wake-up costs nothing while no worker waits, and a dead worker takes none for long.
 with asked as materialized (
   select
     q.name,

@@ -1,7 +1,7 @@
 -- Read everything that a frame of the live view shows.
--- Parameters: queues int (most pairs of queue and priority);
---   counted int (most jobs to count of each); held int (most running jobs to count);
---   batches int (most batches); listed int (most rows of each other kind)
+-- Parameters: queues int (most pairs of queue and priority); counted int (most jobs to count of
+--   each); held int (most running jobs to count); batches int (most batches); listed int (most rows
+--   of each other kind)
 -- Rows: facts text (JSON: at; counted_to; queues: queue, priority, due, later, oldest_due,
 --   oldest_due_s; paused: names; paused_all: as of installation_paused; running: id, job_type,
 --   worker, ran_s, done, total, note; running_count: of all; running_by_queue: of each; workers:

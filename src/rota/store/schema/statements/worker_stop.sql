@@ -1,9 +1,7 @@
 -- Record that a worker stopped and waits for no jobs any more, and its counters.
--- Parameters: name text; succeeded int8; failed int8; dead int8; rejected int8 (NULLs: as in its
---   last heartbeat)
+-- Parameters: name text; succeeded int8; failed int8; dead int8; rejected int8 (NULLs: as before)
 -- Rows: name text
--- Locks: the rows of the queues for which it waits, with SKIP LOCKED (whoever asks next leaves it
---   out); and the row of the worker.
+-- Locks: the queues for which it waits, with SKIP LOCKED; then the worker.
 -- Keeps: a release that was alive within the hour is still known.
 with awaited as (
   select q.name, u.peer

@@ -3,8 +3,7 @@
 -- another transaction holds for long stay as they are. Limits give starts up to p_ahead before
 -- their slots; NULL: limits and breakers are not asked. Returns the jobs that may run, the types
 -- (former names too) and queues whose jobs count in a cap, and the starts, as in claimed_job.
--- Locks: the stripes of the lanes, caps and limits, after the rows, which the caller has locked;
---   then as breakers_admit and limits_admit.
+-- Locks: stripes, after the rows, which the caller locked; then as breakers_admit and limits_admit.
 -- Keeps: M60, M61, M62, M63; M30, decided in statements that begin after the stripes are locked.
 create or replace function {schema}.job_admit(p_ids bigint[], p_ahead interval)
 returns table (ids bigint[], capped_types text[], capped_queues text[], starts jsonb)

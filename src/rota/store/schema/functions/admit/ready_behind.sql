@@ -1,5 +1,5 @@
 -- Returns the next thousand ready jobs behind the last of p_ids, of each queue and priority, that
--- wait for nothing or for p_rooms (NULL: for a breaker). It leaves out jobs that must ask a lane.
+-- wait for nothing or for p_rooms (NULL: for a breaker), and ask no lane.
 -- Locks: none; indexes job_pkey and job_ready.
 create or replace function {schema}.ready_behind(p_ids bigint[], p_rooms text[])
 returns setof bigint

@@ -3,10 +3,8 @@
 -- a cap was raised by hand. Also makes jobs due whose breaker is closed. Reads up to p_limit
 -- breakers, lanes and caps, in the order of their names ('breaker NAME KEY', 'group KEY', 'queue
 -- NAME', 'type NAME'), from behind p_after on. p_counts: it first counts running jobs that began
--- before their cap. Returns the last name (NULL: the end), the number of names, and of released
--- jobs.
--- Locks: the stripes of the lanes that have a free place, not waited for; rows, with SKIP LOCKED;
---   indexes job_put_off, job_waits and job_lane.
+-- before their cap. Returns the last name (NULL: the end), how many names, and released jobs.
+-- Locks: free lanes' stripes, no wait; rows, SKIP LOCKED; indexes job_put_off, job_waits, job_lane.
 -- Keeps: M60, no lane stands still for ever, and no job waits while a slot is free.
 create or replace function {schema}.rooms_sweep(p_after text, p_limit int, p_counts boolean)
 returns table (last_room text, rooms int, released int)

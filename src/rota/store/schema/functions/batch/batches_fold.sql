@@ -1,8 +1,7 @@
 -- Counts the new changes of batches, and enqueues what follows ended batches: once, because then_at
 -- is set in the same transaction, under the lock of the batch. A refused follow-up is tried again
 -- after ten seconds. Returns whether more may be left, and how many batches are newly ended.
--- Locks: the rows of the batches, with SKIP LOCKED; indexes batch_pkey, batch_delta_batch and
---   batch_then_failed. Then as jobs_insert.
+-- Locks: the batches, SKIP LOCKED; indexes batch_delta_batch, batch_then_failed; as jobs_insert.
 -- Keeps: M72, the follow-up is enqueued exactly once, whoever dies.
 create or replace function {schema}.batches_fold(p_limit int)
 returns table (is_left boolean, ended int)

@@ -2,8 +2,7 @@
 -- p_max_open, and `unknown` lets another job try at once. Returns closed, reopened or untried;
 -- NULL: no breaker has this trial any more. A closed breaker is remembered for an hour longer than
 -- its failures count, for late failures of earlier attempts.
--- Locks: the row of the breaker; index breaker_active. Then its waiting jobs, SKIP LOCKED; index
---   job_waits.
+-- Locks: the row of the breaker; index breaker_active. Then waiting jobs, SKIP LOCKED; job_waits.
 -- Keeps: M63, the trial is fenced by its job and its claim.
 create or replace function {schema}.breaker_end_trial(
   p_job bigint,

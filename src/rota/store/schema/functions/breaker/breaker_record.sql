@@ -9,8 +9,7 @@
 -- The caller leaves out successes of closed breakers. While a breaker is not closed, only its trial
 -- counts. Returns for how long each breaker is open now, and what this call changed: opened,
 -- reopened (the trial failed), closed, or untried (another job may try).
--- Locks: the rows of the breakers, in the order of their names, waiting briefly; index
---   breaker_pkey. Then as breaker_end_trial.
+-- Locks: the breakers, in the order of their names, waiting briefly. Then as breaker_end_trial.
 -- Keeps: M63, late results of jobs that began before it opened change and write nothing.
 create or replace function {schema}.breaker_record(p_results jsonb)
 returns table (name text, key text, wait_s float8, change text)

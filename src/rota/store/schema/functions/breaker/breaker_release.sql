@@ -2,8 +2,7 @@
 -- in their order. First it closes breakers that a person opened for all keys, once that time is
 -- over. Returns how many jobs. A sweep finds locked rows, and jobs of claims that looked before; of
 -- rows that a user's trigger refuses, it tries a thousand.
--- Locks: rows of breakers, then of jobs, SKIP LOCKED; indexes breaker_active, breaker_pkey and
---   job_waits.
+-- Locks: breakers, then jobs, SKIP LOCKED; indexes breaker_active, breaker_pkey and job_waits.
 -- Keeps: M63, what waits for a breaker starts soon after it closes.
 create or replace function {schema}.breaker_release(p_rooms text[], p_limit int)
 returns int

@@ -3,8 +3,7 @@
 -- until the breaker may be tried, spread over a quarter of that time; during a trial for a minute:
 -- its success releases them, its failure calls the next. If they are more than half, jobs of open
 -- breakers among the next thousand in their queues are put off too. The caller has locked the rows.
--- Locks: the rows of breakers that are due, and further jobs, with SKIP LOCKED; indexes
---   breaker_pkey, breaker_active and job_ready.
+-- Locks: due breakers and further jobs, SKIP LOCKED; indexes breaker_active and job_ready.
 -- Keeps: M63, exactly one trial: decided in a statement that begins after the row is locked.
 create or replace function {schema}.breakers_admit(p_ids bigint[])
 returns table (ids bigint[], trials bigint[])

@@ -2,8 +2,7 @@
 -- thousand ready ones behind each of their priorities, so that a type with many jobs is soon out of
 -- the way of its queue and of its own jobs that compete for a slot. Jobs of a lane ask it first,
 -- and wait for it or, with a place, for the cap.
--- Locks: further rows, with SKIP LOCKED; the stripes of their lanes, not waited for; indexes
---   job_ready and job_lane.
+-- Locks: further rows, SKIP LOCKED; their lanes' stripes, no wait; indexes job_ready and job_lane.
 create or replace function {schema}.cap_park(p_cap text, p_ids bigint[], p_more boolean)
 returns void
 language plpgsql

@@ -3,8 +3,7 @@
 -- paused queues and, if p_asks_workers, of queues or types that no live worker serves. At most a
 -- thousand of them leave the line, and compete again as newcomers. Returns how many it let go.
 -- Locks: the rows, with SKIP LOCKED; indexes job_waits and queue_paused.
--- Keeps: M61, a queue that is paused, or that no worker serves, holds back no other queue whose
---   jobs have the same type.
+-- Keeps: M61, a queue that is paused, or that no worker serves, holds back no other queue.
 create or replace function {schema}.cap_release(p_key text, p_count int, p_asks_workers boolean)
 returns int
 language plpgsql

@@ -17,8 +17,7 @@
 -- the rows known to be refused (it may be empty): then these rows are left out, and each further
 -- refused row is returned with the database's error as its refusal. p_alone: in a transaction of
 -- its own.
--- Locks: the rows it returns, with SKIP LOCKED; index job_ready. Only for jobs with a lane, a cap,
---   an open breaker or a rate limit, what job_admit locks.
+-- Locks: the rows it returns, with SKIP LOCKED; index job_ready. Then as job_admit.
 -- Keeps: M30, no job goes to two workers; M31, a claim is a lease; M22.
 create or replace function {schema}.job_claim(
   p_worker text,

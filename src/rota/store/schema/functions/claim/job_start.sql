@@ -3,8 +3,7 @@
 -- (start_recorded is NULL). Returns the jobs still held, and whether each was recorded: a locked
 -- row is not. A second call answers the same.
 -- Locks: the rows of the jobs, in id order, with SKIP LOCKED; index job_pkey.
--- Keeps: M33, a job that was lost before its start was recorded is not charged, and a job that may
---   begin only once does not begin twice.
+-- Keeps: M33, a loss before the start is not charged; a job that may begin only once does so.
 create or replace function {schema}.job_start(
   p_ids bigint[],
   p_claims int[],

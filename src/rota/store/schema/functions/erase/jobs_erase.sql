@@ -3,8 +3,7 @@
 -- function NAME_erase is called while the payloads are still there. Returns the erased jobs.
 -- Locks: the rows of the jobs, in id order; then the rows that it writes; indexes job_pkey,
 --   job_history_id, attempt_job, action_job, effect_job, effect_step and idempotency_pkey.
--- Keeps: M45, a person's data can be erased; M51, a key stays taken as long as it was, or as after
---   a success.
+-- Keeps: M45, a person's data can be erased; M51, as keys_erase.
 create or replace function {schema}.jobs_erase(p_ids bigint[], p_by text)
 returns setof bigint
 language plpgsql

@@ -1,7 +1,6 @@
 -- Returns one of these ids that a job had which is gone; NULL: none. The steps, effects and claims
 -- of that job must not become another job's.
--- Locks: none; indexes job_history_id, attempt_job and effect_job: the end of each, and one descent
---   for each id below it.
+-- Locks: none; indexes job_history_id, attempt_job and effect_job, one descent for each id.
 create or replace function {schema}.ids_used(p_ids bigint[])
 returns bigint
 language sql stable

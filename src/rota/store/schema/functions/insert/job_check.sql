@@ -1,6 +1,5 @@
 -- Refuses rows that job_refusal refuses: at an INSERT once for the statement, if a row is not
--- plain; at an UPDATE of a column that people change, for each row. SECURITY DEFINER: a producer
--- needs INSERT on job and nothing else.
+-- plain; at an UPDATE of a column that people change, for each row. SECURITY DEFINER, as job_fill.
 -- At an INSERT it also refuses:
 --   an id that the sequence has not given: it would block the producer that will get it, and below
 --     1 Python cannot name it

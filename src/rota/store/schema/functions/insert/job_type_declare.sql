@@ -4,11 +4,9 @@
 -- key_scope becomes 'pending', the keys of jobs that have started, are dead or over are free; where
 -- it becomes 'live', the keys of dead and ended jobs. A new cap (max_running) holds at once; if it
 -- was raised or removed, waiting jobs compete again.
--- Locks: the rows of the types, in the order of their names; the rows of keys that move or become
---   free; then as caps_release.
+-- Locks: types, in the order of their names; keys that move or become free; then as caps_release.
 -- Keeps: M15, a plain INSERT takes what the type declares; M51, with key_scope 'pending' no change
---   is joined to a job that has begun, also before the type said so; M45, no earlier release and no
---   renamed argument takes away the mask.
+--   is joined to a job that has begun; M45, no release takes away a mask.
 create or replace function {schema}.job_type_declare(p_types jsonb, p_release text)
 returns int
 language plpgsql

@@ -2,8 +2,7 @@
 -- still hold the key, and cannot be claimed until this transaction ends: so it will see what this
 -- transaction writes. A job that other transactions have kept for ten seconds while it was due is
 -- not joined any more, and gives its key up: they would keep it for ever.
--- Locks: with key_scope 'pending' the row of the job, FOR KEY SHARE: others may join or change it.
---   A worker that is claiming it is waited for.
+-- Locks: with key_scope 'pending' the job, FOR KEY SHARE: it waits for a worker's claim.
 -- Keeps: M51, with key_scope 'pending' a change that comes while the job runs makes a new job.
 create or replace function {schema}.holder_keep(p_job bigint, p_job_type text, p_key text)
 returns boolean

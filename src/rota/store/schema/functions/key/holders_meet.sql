@@ -1,6 +1,6 @@
 -- Does holder_meet for jobs whose keys are taken, in the order of the jobs. p_how runs parallel to
--- p_payloads; the other arguments are as in jobs_insert. SECURITY DEFINER: a producer needs INSERT
--- on job and nothing else; holders_lock checks it.
+-- p_payloads; the other arguments are as in jobs_insert. SECURITY DEFINER, as job_fill;
+-- holders_lock checks the right.
 -- Locks: the holders that may be changed, in id order.
 -- Keeps: M51.
 create or replace function {schema}.holders_meet(

@@ -2,8 +2,7 @@
 -- refused it looks the holder up again, because another job may have taken the key. Its rows are
 -- those of the action, with the job's type: one row 'not found' without an id if no job holds the
 -- key, and a row 'ambiguous' for each type if several do.
--- Locks: the row of the job, then the row of its key. The key is read without a lock: a worker that
---   ends the job locks its row first.
+-- Locks: the job, then its key, which is read without a lock: the end of a job locks its row first.
 create or replace function {schema}.key_act(
   p_verb text,
   p_key text,

@@ -1,8 +1,7 @@
 -- Says that a job lacks what its type declares: its idempotency_key, its group_key, or what its
 -- meta must have under rota.asks (p_meta NULL: not asked, for what was made before the type
 -- declared it, or does not know it); NULL: it lacks nothing.
--- Keeps: M51, no call site and no client of an older release can forget the key of a type; M60, nor
---   its group_key, without which a job would overtake its lane; M62, nor the key of its limit.
+-- Keeps: M51, M60, M62, no call site and no older release can forget a key, a lane or a limit.
 create or replace function {schema}.key_refusal(
   p_job_type text, p_is_keyless boolean, p_is_groupless boolean, p_meta jsonb
 )

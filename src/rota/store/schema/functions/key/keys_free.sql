@@ -3,9 +3,8 @@
 -- after the last key from the first. Returns how many it freed. It frees no key with an expiry:
 -- such a job has ended, and may have left no row.
 -- Locks: the rows of the keys that it frees, with SKIP LOCKED; indexes idempotency_live and
---   job_pkey. Only if there are more keys than it reads, the row of idempotency_read.
--- Keeps: M51, a key is held while its job is live, and not for ever. A job and its key are always
---   committed together, and so are the end of a job and the expiry of its key.
+--   job_pkey. If keys are left, idempotency_read.
+-- Keeps: M51, a key is held while its job is live, not for ever: both are committed together.
 create or replace function {schema}.keys_free(p_limit int)
 returns int
 language plpgsql

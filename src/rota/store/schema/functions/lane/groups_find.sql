@@ -7,7 +7,7 @@
 --   waiting     jobs of the lane without a place, due or to come
 --   oldest_due  the earliest run_at of the due jobs without a place
 --   halted_by   the dead job that halts the lane; NULL: none does
--- Locks: none; index job_lane, one descent from lane to lane. Halted lanes by index job_waits.
+-- Locks: none; index job_lane, one descent from lane to lane, and job_waits.
 -- Keeps: M60, what holds a lane is visible; M85, with a bound on the rows read.
 create or replace function {schema}.groups_find(
   p_group_key text default null,

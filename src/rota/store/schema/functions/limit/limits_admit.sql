@@ -7,8 +7,7 @@
 -- urgent jobs (priority above 0), for jobs that have waited, and for new jobs. While jobs are on
 -- their way, a new job gets a start only of a fast limit of which half the burst is free: nobody
 -- has taken that half, because jobs on their way come before their slots.
--- Locks: further rows, with SKIP LOCKED; indexes job_ready and rate_limit_key_pkey. One write for
---   each key whose state changes.
+-- Locks: further rows, with SKIP LOCKED; indexes job_ready and rate_limit_key_pkey.
 -- Keeps: M62, slots in any window of `per` cost at most `starts`; M61, the urgent come first.
 create or replace function {schema}.limits_admit(
   p_ids bigint[], p_missing text[], p_ahead interval

@@ -3,8 +3,7 @@
 -- their order. p_name: only this limit, at once; NULL: all with untaken slots. It reads up to a
 -- thousand keys behind p_after (NULL: the first), until it has moved p_most jobs. Returns for how
 -- many keys jobs wait, how many jobs it moved, and the last key if there may be more behind it.
--- Locks: the rows of the jobs, with SKIP LOCKED; the stripes of the keys whose jobs move, without
---   waiting; index job_waits.
+-- Locks: the jobs, SKIP LOCKED; the stripes of keys whose jobs move, no wait; index job_waits.
 -- Keeps: M62, a slot is not left unused while a job waits for it.
 create or replace function {schema}.limits_replan(p_name text, p_most int, p_after text)
 returns table (keys int, moved int, next_after text)

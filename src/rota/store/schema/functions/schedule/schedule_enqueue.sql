@@ -1,6 +1,5 @@
 -- Inserts a job of a schedule. Returns its id. p_tick NULL: a person triggered it.
--- Keeps: M82, a tick is not lost silently: if a user's trigger leaves the row out, this raises, and
---   the tick stays due.
+-- Keeps: M82, a tick is not lost silently: if no row is inserted, this raises; the tick stays due.
 create or replace function {schema}.schedule_enqueue(
   p_schedule {schema}.schedule,
   p_tick timestamptz,

@@ -1,8 +1,7 @@
 -- Returns why the runs of a schedule do nothing: nobody has declared its type, or its last three
 -- ended runs, among the last ten, are dead and wait for a person. NULL: they do something, or none
 -- has ended. A skipped tick is no run.
--- Locks: none; indexes schedule_run_pkey and job_pkey, ten entries of each. For each of them, and
---   for each skipped one between them, job_history_id of the day of the entry.
+-- Locks: none; indexes schedule_run_pkey and job_pkey, ten entries; job_history_id, of their days.
 -- Keeps: M82, a schedule that fires and achieves nothing is seen.
 create or replace function {schema}.schedule_trouble(p_schedule {schema}.schedule)
 returns text

@@ -1,8 +1,7 @@
 -- Disables the schedules of code that the newest release has not declared for an hour; none if that
 -- release has no name, because it cannot be known to be newer. Returns their names.
 -- Locks: the rows of those schedules.
--- Keeps: a schedule that code no longer declares does not run for ever, and a deploy with two
---   releases side by side stops nothing.
+-- Keeps: a removed schedule stops, and two releases side by side stop nothing.
 create or replace function {schema}.schedules_disable()
 returns setof text
 language sql

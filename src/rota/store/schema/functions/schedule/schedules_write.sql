@@ -2,8 +2,7 @@
 -- declares them; otherwise a schedule that code declares is left as it is. A person's pause stays,
 -- and next_run_at stays unless the cron text or the time zone changes. Returns the schedules that
 -- were written, and whether each is new.
--- Locks: the rows of the schedules, in the order of their names: ten workers that start at once
---   take the locks in one order.
+-- Locks: the rows of the schedules, in the order of their names, as every starting worker does.
 create or replace function {schema}.schedules_write(
   p_schedules jsonb,
   p_origin text,

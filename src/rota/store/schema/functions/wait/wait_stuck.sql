@@ -3,8 +3,7 @@
 --   circle  it waits for a job that waits, maybe through others, for this one
 --   lane    the job that it waits for stands behind it in its lane, whose places are all held by
 --           such jobs
--- It looks at the one job by whose name each waits: once all other jobs have ended, that job is the
--- cause.
+-- It looks at the one job by whose name each waits: the last one that must end.
 -- Locks: none; indexes job_pkey and job_lane.
 -- Keeps: M11, a job that waits for ever is named.
 create or replace function {schema}.wait_stuck(p_id bigint)

@@ -1,5 +1,5 @@
--- Returns whether a release is at work: a worker of it is alive, or was a drain, as its short life
--- shows, and the next drain may come: else two crontabs of drains would take turns as the newest.
+-- Returns whether a release is at work: a worker of it is alive, or was a drain (it lived briefly),
+-- whose next run may come: else two crontabs of drains would take turns as the newest.
 create or replace function {schema}.release_at_work(p_release text)
 returns boolean
 language sql stable

@@ -3,8 +3,7 @@
 -- server's clock in seconds, which no test moves, "moved_s": by how many seconds leases were moved
 -- along with it, "due": [names], "tick_in_s": seconds until the next tick of a schedule, if the
 -- scheduler asks}. NULL: a table is locked, for which a claim must not wait.
--- Locks: none; it reads the first entries of indexes of job, batch, batch_delta, schedule, queue,
---   job_type and breaker.
+-- Locks: none; it reads the first entries of indexes.
 -- Keeps: M3, one statement of one worker asks for all parts; each reads from where it read last.
 create or replace function {schema}.upkeep_due(p_asked jsonb)
 returns text

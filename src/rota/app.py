@@ -63,16 +63,16 @@ _CALLED_HERE = {
         'app.schedule("name", "0 2 * * *", job_type.new(…)), written by `rota migrate`',
     ),
 }
-"""What Celery, Procrastinate and Dramatiq call parts of an App."""
+"""Parts of an App, by their names in Celery, Procrastinate and Dramatiq."""
 
 
 class Synced(Record, frozen=True):
-    """What `App.sync` declared, by name."""
+    """What `App.sync` declared."""
 
     job_types: list[str]
-    """Names of the job types, sorted."""
+    """Names, sorted."""
     schedules: list[str]
-    """Names of the schedules, sorted."""
+    """Names, sorted."""
 
 
 class App(Client):
@@ -81,13 +81,13 @@ class App(Client):
     Connects to the database when first used. Safe to create before a fork.
 
     Args:
-        url: libpq URL or connection string, one of SQLAlchemy's, one of Django's connections, or a
-            plain function that returns one and is called when the App first connects. Defaults to
-            ROTA_DATABASE_URL, otherwise to a private PostgreSQL under `.rota/`; a function must
-            find one.
+        url: libpq URL or connection string, a URL of SQLAlchemy's, a connection of Django's, or a
+            plain function that returns such a value when the App first connects. Defaults to
+            ROTA_DATABASE_URL, otherwise (without a function) to a private PostgreSQL under
+            `.rota/`.
         schema: schema of Rota's tables, 1 … 50 of a-z, 0-9 and _. Defaults to ROTA_SCHEMA,
             otherwise to "rota".
-        jobs: a list of `Jobs`, or of "module:attribute" strings that name one.
+        jobs: a list of `Jobs`, or of "module:attribute" strings that name `Jobs`.
         lease: how long a claim holds a job whose type has no lease of its own, at least 1 s.
             Defaults to 2 minutes.
         release: the release of your code, recorded with each attempt. Defaults to the version of
@@ -96,17 +96,16 @@ class App(Client):
             once, on its loop; the value is `ctx.state`. Defaults to none.
         alert_url: HTTP URL to which alerts are posted as JSON; see docs/operate/alerts.md. Defaults
             to ROTA_ALERT_URL, otherwise to none: alerts are only logged.
-        middleware: a function, or a list of them, that gets the `Context` of each attempt and
-            returns a context manager: the handler runs within it. The first is the outermost.
+        middleware: a function, or a list of functions, that gets the `Context` of each attempt and
+            returns a context manager around the handler. The first is the outermost. Defaults to
+            none.
+        enqueue_middleware: a function, or a list of functions, that gets the jobs of each call that
+            enqueues and returns a plain context manager. Its mapping is added to their meta.
             Defaults to none.
-        enqueue_middleware: a function, or a list of them, that gets the jobs of each call that
-            enqueues and returns a plain context manager. The mapping that it yields is added to
-            their meta. Defaults to none.
         notify: whether to use LISTEN/NOTIFY, prepared statements and startup options. Use False
             behind a transaction pooler. Defaults to True.
-        scrub: regular expressions, as texts or compiled. What matches one is masked in the errors
-            and logs of this process, beside what always is; see docs/operate/secrets.md. Defaults
-            to none.
+        scrub: regular expressions, as texts or compiled, that mask more in the errors and logs of
+            this process; see docs/operate/secrets.md. Defaults to none.
         require_connection: whether every enqueue from code must name a connection of yours, so that
             the job commits with your transaction. Defaults to False.
 
@@ -119,7 +118,7 @@ class App(Client):
 
     _opened: Database | None = None
     _metrics: Callable[[], str] | None = None
-    """What a worker's health port serves as `/metrics`; None: nothing."""
+    """The text of a worker's `/metrics`; None: the port has none."""
 
     def __init__(
         self,
@@ -165,18 +164,18 @@ class App(Client):
         self._declarations.add([self._own])
         self._declarations.add(jobs)
         self.job = self._own.job
-        """Declare a job type of this App: `@app.job("name", …)`, with the options of `Jobs.job`."""
+        """Declare a job type: `@app.job("name", …)`, with the options of `Jobs.job`."""
         self.command = self._own.command
-        """Declare a program as a job type of this App: `app.command("backup", "pg_dump …",
-        schedule="0 3 * * *")`, with the options of `Jobs.command`."""
+        """Declare a program as a job type: `app.command("backup", "pg_dump …", timeout="1h")`, with
+        the options of `Jobs.command`."""
         self.schedule = self._own.schedule
-        """Declare a schedule of this App: `app.schedule("name", "0 2 * * *", job_type.new(…), …)`,
-        with the options of `Jobs.schedule`."""
+        """Declare a schedule: `app.schedule("name", "0 2 * * *", job_type.new(…), …)`, with the
+        options of `Jobs.schedule`."""
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Say what other libraries' names for a part of an App are called here."""
+            """Explain the names of other libraries."""
             if name in _CALLED_HERE:
                 refuse_attribute("an App", name, _CALLED_HERE)
             return self.__getattribute__(name)  # with the error of a property, if one failed
@@ -186,11 +185,8 @@ class App(Client):
 
     @property
     def types(self) -> Mapping[str, JobType[..., ..., Any]]:
-        """The job types of this App and of its `jobs`, by name.
-
-        Raises:
-            DeclarationError: two share a name. A Jobs can still grow after it is in the App.
-        """
+        """The job types of this App and of its `jobs`, by name. Raises DeclarationError if two
+        share a name: a Jobs can still grow after it is in the App."""
         return self._declarations.job_types
 
     def _type_of(self, name: str) -> JobType[..., ..., Any] | None:
@@ -198,8 +194,8 @@ class App(Client):
 
     @property
     def url(self) -> str:
-        """The URL of the database, in a test the test's. If neither code nor the environment names
-        one, the private PostgreSQL is started and migrated.
+        """The URL of the database, in a test of the test's database. Without a URL in code and
+        environment, the private PostgreSQL is started and migrated.
 
         Raises:
             ConfigurationError: the URL is invalid, or the private PostgreSQL cannot be started.
@@ -207,12 +203,12 @@ class App(Client):
         return self._database.url
 
     def _find_url(self) -> str | None:
-        """Return the URL; None: that of the private PostgreSQL, which is not asked to start."""
+        """Return the URL; None: the private PostgreSQL has it, and is not asked to start."""
         return self._opened.url if self._opened is not None else find_url(self._url)
 
     @property
     def _database(self) -> Database:
-        """The database. Without a URL, starts the private PostgreSQL and migrates it."""
+        """Without a URL, starts the private PostgreSQL and migrates it."""
         if self._opened is not None:
             return self._opened
         url = self._find_url()
@@ -225,49 +221,49 @@ class App(Client):
         return kept
 
     _is_tested_by_its_framework = False
-    """Whether a framework makes the databases of its tests, as Django does."""
+    """Whether a framework such as Django makes the databases of its tests."""
 
     @property
     def _tested(self) -> Any:
-        """The connection of a framework's test, with its transaction; None: there is none."""
+        """The connection of a framework's test, with its transaction; None: no such test runs."""
         return None
 
     @property
     def release(self) -> str:
         """The release of your code, recorded with each attempt."""
         if self._release is None:
-            # Read only when needed: it reads all installed distributions.
+            # On demand: it reads all installed distributions.
             self._release = release_of(self._module)
         return self._release
 
     def on(self, kind: type[E], listener: Callable[[E], object]) -> None:
         """Call `listener(event)` for each event of the class `kind` in this process.
 
-        For example `app.on(rota.events.JobDead, report)`. The listener must return quickly. An
-        exception from it is logged and affects no job.
+        For example `app.on(rota.events.JobDead, report)`. The listener must return quickly. Its
+        exception is logged and affects no job.
         """
         self._bus.on(kind, listener)
 
     def middleware(self, around: A) -> A:
-        """Put a function around each attempt, within those that are there: `@app.middleware`.
+        """Put a function around each attempt, within earlier functions: `@app.middleware`.
 
         It gets the `Context` and returns a context manager, sync or async, which is entered where
-        the handler runs: in its thread, task or process. An error of it is one of the attempt.
+        the handler runs: in its thread, task or process. Its error is an error of the attempt.
 
         Raises:
-            DeclarationError: it is no function that can return a context manager.
+            DeclarationError: the function cannot return a context manager.
         """
         self._arounds.append(check_around(around, "middleware"))
         return around
 
     def enqueue_middleware(self, around: B) -> B:
-        """Put a function around each call that enqueues, within those that are there.
+        """Put a function around each call that enqueues, within earlier functions.
 
-        It gets the list of `NewJob` of the call and returns a plain context manager. If that yields
-        a mapping, it is added to the meta of the jobs; what a job has of its own counts.
+        It gets the list of `NewJob` of the call and returns a plain context manager. A mapping that
+        the context manager yields is added to the meta of the jobs; a job's own meta counts first.
 
         Raises:
-            DeclarationError: it is no function that can return a plain context manager.
+            DeclarationError: the function cannot return a plain context manager.
         """
         self._enqueue_arounds.append(check_enqueue_around(around, "enqueue_middleware"))
         return around
@@ -282,11 +278,11 @@ class App(Client):
     # Work
 
     def migrate(self) -> Migrated:
-        """Create or update Rota's schema, as `rota migrate` does. Returns what was done.
+        """Create or update Rota's schema, as `rota migrate` does. Return what was done.
 
-        It is safe to repeat, and for several processes at once. Call it where you migrate your own
-        tables, before `sync`, and not at the start of every process: a role of an application
-        should not own the schema.
+        The call is safe to repeat, and for several processes at once. Make it where you migrate
+        your own tables, before `sync`, and not at the start of every process: a role of an
+        application should not own the schema.
 
         Raises:
             SchemaError: a privilege is missing, the server does not fit, or others may create
@@ -299,9 +295,9 @@ class App(Client):
         return migrate.migrate(url, self.schema, self._declarations.packages)
 
     def sync(self) -> Synced:
-        """Declare the job types and schedules of this App in the database. Returns their names.
+        """Declare the job types and schedules of this App in the database. Return their names.
 
-        A worker does the same when it starts. Call it at each deploy, before the first INSERT.
+        A worker does so at its start. Call it at each deploy, before the first INSERT.
 
         Raises:
             DeclarationError: two job types or two schedules share a name, or two types disagree on
@@ -334,7 +330,7 @@ class App(Client):
         """Run jobs until SIGTERM, SIGINT or SIGHUP.
 
         After the signal the worker claims no more jobs, waits for running handlers for the grace
-        period, returns the rest to the queue and records all results, or names those that the
+        period, returns the rest to the queue and records all results, or names the results that the
         database does not take within ten seconds. A second SIGTERM or SIGINT skips the grace
         period. A SIGHUP that the process ignores, as under `nohup`, does nothing.
 
@@ -344,9 +340,9 @@ class App(Client):
                 `concurrency`.
             concurrency: maximum number of concurrent jobs over all queues without slots of their
                 own, 1 … 10,000. Defaults to 10.
-            reserved: how many of the slots only jobs with a priority above 0 may take, of each
-                queue with slots of its own or of those that all share; 0: none. Defaults to
-                ROTA_RESERVED, otherwise to one in five, at least one of two.
+            reserved: slots that only jobs with a priority above 0 may take, of each queue with
+                slots of its own and of the shared slots; 0: none. Defaults to ROTA_RESERVED,
+                otherwise to one in five, at least one of two.
             grace: how long running handlers may continue after the signal. Defaults to 30 s.
             health_port: port on which `/healthz` and `/readyz` answer over HTTP, on all interfaces,
                 and `/metrics` with `rota.integrations.prometheus`. Defaults to none.
@@ -491,8 +487,7 @@ class App(Client):
             with stop_after(worker, config.stop_after_s):
                 report = await worker.run()
             if config.drain and config.ping_url is not None and not worker.is_stopping:
-                # Signals are still handled here: one that comes now does not end a drain that is
-                # done.
+                # Signals are still handled here: a late signal does not end a drain that is done.
                 await aping(config.ping_url)
         return report
 
@@ -519,11 +514,11 @@ class App(Client):
         )
 
     def close(self) -> None:
-        """Close the connections that calls of this App opened. The App stays usable."""
+        """Close the connections of this App's calls. The App stays usable."""
         if self._opened is not None:
             self._opened.close()
 
     async def aclose(self) -> None:
-        """Close the connections, also those of the running event loop. The App stays usable."""
+        """Close the connections, also of the running event loop. The App stays usable."""
         if self._opened is not None:
             await self._opened.aclose()

@@ -1,8 +1,8 @@
 """Every exception that Rota raises.
 
-Each class says whose fault it is, what the state is now, and what to do. The facts are fields as
-well as text. Every exception can be pickled. Where Python has a base for an error of that kind, it
-is one too: `except TimeoutError`, and `retry_on` and `fatal_on`, which go by class, see it.
+Each class says whose fault it is, what the state is now, and what to do. The facts are fields, and
+every exception can be pickled. A class also has the base that Python has for such an error, as
+TimeoutError: `except`, `retry_on` and `fatal_on` go by class.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ def _rebuild(kind: type[RotaError], args: tuple[Any, ...], fields: dict[str, Any
 
 
 def refuse_attribute(of: str, name: str, called_here: Mapping[str, str]) -> NoReturn:
-    """Raise AttributeError with what another library's name is called here. Python adds what is
-    similar."""
+    """Raise AttributeError with Rota's name for another library's. Python adds similar names."""
     meant = f"; in Rota: {called_here[name]}" if name in called_here else ""
     raise AttributeError(f"{of} has no attribute {name!r}{meant}")
 
@@ -62,8 +61,8 @@ class DeclarationError(UsageError):
 class PayloadError(UsageError):
     """The arguments of a job do not fit its handler, or cannot be stored. Nothing was inserted.
 
-    The caller's transaction, if any, is still usable. Only if the payload limit was lowered since
-    this process read it, the table itself refuses the job and the transaction is aborted.
+    The caller's transaction, if any, is still usable, unless the payload limit was lowered since
+    this process read it: then the table refuses the job, and the transaction is aborted.
     """
 
     job_type: str
@@ -133,13 +132,13 @@ class BatchNotFound(UsageError, LookupError):
 
 
 class EffectNotFound(UsageError, LookupError):
-    """No effect has this key, or no step of that job this name: it never began, its error proved
-    that it did not happen, or retention has deleted it."""
+    """No effect has this key, or no step of that job this name: it never began, did not happen, or
+    retention has deleted it."""
 
     key: str
-    """Key of the effect that was asked for; of a step, its name."""
+    """Key of the effect, or name of the step."""
     job: int | None
-    """Of a step: the job that was named."""
+    """The job that was named; None: the effect is no step."""
 
     def __init__(self, key: str, job: int | None = None) -> None:
         what = f"effect {key!r}" if job is None else f"step {key!r} of job {job}"
@@ -147,8 +146,7 @@ class EffectNotFound(UsageError, LookupError):
 
 
 class EffectHeld(RotaError):
-    """A running job is at this effect. Nothing was changed; wait until that job ends, or cancel
-    it."""
+    """A running job is at this effect. Nothing was changed; wait for its end, or cancel the job."""
 
     key: str
     """Key of the effect; of a step, its name."""
@@ -188,8 +186,7 @@ class ScheduleNotFound(UsageError, LookupError):
 
 
 class LimitNotFound(UsageError, LookupError):
-    """The database knows no rate limit of this name: no worker and no `rota sync` has declared
-    it."""
+    """No worker and no `rota sync` has declared a rate limit of this name."""
 
     limit: str
     """The name that was asked for."""
@@ -205,8 +202,8 @@ class LimitNotFound(UsageError, LookupError):
 class WrongStatus(RotaError):
     """The job's status does not allow this action. Nothing was changed.
 
-    For example, a finished job cannot be cancelled, and only a dead job can be archived. A dead job
-    whose key another job holds by now cannot be retried.
+    For example, a finished job cannot be cancelled, only a dead job can be archived, and a dead job
+    whose key another job has taken cannot be retried.
     """
 
     job: int
@@ -275,7 +272,7 @@ class JoinTimeout(RotaError, TimeoutError):
     job: int
     """Id of the job that was waited for."""
     status: str
-    """Its status at the timeout, such as `queued`."""
+    """The job's status at the timeout, such as `queued`."""
     timeout_s: float
     """The timeout in seconds."""
 
@@ -298,8 +295,8 @@ class ConfigurationError(RotaError):
 
 
 class SecretKeyMissing(ConfigurationError):
-    """A value is sealed under a key that this process lacks: ROTA_SECRET_KEYS does not have it, or
-    has another one of its id. Nothing was changed."""
+    """A value is sealed under a key that ROTA_SECRET_KEYS of this process lacks, or has with
+    another value. Nothing was changed."""
 
     key_id: str
     """The id of the key."""
@@ -346,9 +343,9 @@ class DatabaseUnavailable(RotaError):
 
     exit_code = 5
     refused: bool = False
-    """Whether the database answered, and refused one statement of a worker: others may succeed."""
+    """Whether the database answered, and refused one statement of a worker. Others may succeed."""
     in_doubt: bool = False
-    """Of an enqueue: whether the answer was lost, so that the job may have been inserted."""
+    """Whether the answer to an enqueue was lost, so that the job may have been inserted."""
 
 
 class CopiedDatabase(RotaError):
@@ -360,7 +357,7 @@ class CopiedDatabase(RotaError):
 
     exit_code = 6
     reason: str
-    """How the database differs from what it recorded of itself."""
+    """The difference between the database and its own record."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(
@@ -460,7 +457,7 @@ class ProgramFailed(RotaError):
     """As in "exited with status 3" or "was killed by SIGSEGV"."""
     rota_rule = "exit status"
     output: str
-    """The end of what it wrote, at most 4 KiB."""
+    """The end of the program's output, at most 4 KiB."""
 
     def __init__(self, program: str, how: str, output: str) -> None:
         # A list shows only the beginning of a text, and the last line says most.

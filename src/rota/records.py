@@ -1,5 +1,4 @@
-"""What calls return, and what else one may write in annotations: records, the namespaces of an App,
-and the tables of a package."""
+"""What calls return, and what else annotations may name: records, namespaces, and `Tables`."""
 
 # ruff: noqa: PLC0414 - `import A as A` says that others may import it from here
 

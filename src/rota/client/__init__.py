@@ -30,7 +30,7 @@ from rota.store.driver import Operation
 
 
 class Client(BatchCalls, FindCalls, ActionCalls):
-    """All calls: the frequent ones as methods, the others in namespaces. An App is a Client."""
+    """All calls: the frequent ones as methods, the rest in namespaces. An App is a Client."""
 
     jobs = cached_property(JobActions)
     """Read a timeline; reschedule, discard or archive a job; act on many; read the log."""
@@ -55,7 +55,7 @@ class Client(BatchCalls, FindCalls, ActionCalls):
     def _call(
         self, function: str, arguments: Mapping[str, Any], *, connection: AnyConnection | None
     ) -> Operation[list[dict[str, Any]]]:
-        """Call the function that this file makes."""
+        """Call the function that a file makes."""
         return ops.call_function(function, arguments)
 
     _acall = awaitable(_call)

@@ -1,4 +1,4 @@
-"""Calls of people who act on jobs: on one, on many, and the action log."""
+"""Calls of people who act on one job or on many, and the action log."""
 
 from __future__ import annotations
 
@@ -51,18 +51,18 @@ class ActionCalls(Caller):
         """Cancel an unfinished job, by its id or its idempotency key; return its new status.
 
         `cancelled`: the job was not running, and ends at once. `running`: its worker is asked to
-        stop it. The job becomes `cancelled` when its handler stops, `succeeded` if its handler
-        returns all the same. If a running job is cancelled twice, the first reason stays.
+        stop it. The job becomes `cancelled` when its handler stops, or `succeeded` if its handler
+        returns. The first reason of two cancels stays.
 
         Args:
             key: the idempotency key that the job holds, instead of `id`.
             job_type: the type of the job that holds the key, or its name, also a former one.
-                Defaults to the only type of which a job holds it.
+                Defaults to the only type of which a job holds the key.
             why: the reason, for the action log: one line of at most 500 characters.
             by: the person or program that acts, at most 200 characters. Defaults to `user@host`
                 of this process.
-            connection: whose transaction the action joins. Until that ends, workers cannot write
-                the outcome of the job.
+            connection: whose transaction the action joins. Until that transaction ends, workers
+                cannot write the outcome of the job.
 
         Raises:
             UsageError: jobs of several types hold the key.
@@ -88,32 +88,31 @@ class ActionCalls(Caller):
         by: str | None = None,
         connection: AnyConnection | None = None,
     ) -> Operation[Enqueued]:
-        """Run a job now, as fits its status; return the job that runs: the same one, or a new one.
+        """Run a job now, as fits its status; return the job that runs: the same job, or a new one.
 
-        A queued or failed job is due now. A running job loses its lease: its worker can write
-        nothing more of it, and asks its handler to stop; the handler may continue until it notices.
-        If it had a cancel request, it is `cancelled`. A dead job runs again as a new job, which has
-        the same origin and takes over the idempotency key, or with `scope="live"` takes it again.
-        Its attempts and its expiry count from zero. The dead job is archived, with a resolution
-        that says who retried it, when, why and as which job.
+        A queued or failed job is due now. A running job loses its lease: its worker asks the
+        handler to stop, and can write nothing more of the job; with a cancel request it becomes
+        `cancelled`. A dead job runs again as a new job with the same origin and idempotency key
+        (with `scope="live"` the new job takes the key again). Attempts and expiry count from zero.
+        The dead job is archived, with a resolution that says who retried it, when, why and as which
+        job.
 
         Args:
             payload: for a dead job, or with `again`: corrected arguments of the handler by name,
-                checked against the type if this App declares it; otherwise the keys of its limit
-                and its breaker stay those of the old arguments. The old job keeps its own.
-                Defaults to those of the old job.
-            fresh: for a dead job: forget the steps that its handler finished, and start over.
+                checked if this App declares the type; otherwise the keys of its limit and its
+                breaker stay. The old job keeps its own arguments. Defaults to those arguments.
+            fresh: for a dead job: forget the finished steps of its handler, and start over.
             again: for a finished job: run its content once more, as a new job with an origin of
-                its own and without an idempotency key. The old job stays as it is, also a dead one.
-            key: with `again`, the idempotency key of the new job. If another job has it, nothing is
-                done: `created` of the result is False, and it is that job.
+                its own and without an idempotency key. The old job stays as it is, even if dead.
+            key: with `again`, the idempotency key of the new job. If another job has the key,
+                nothing is done: the result is that job, and its `created` is False.
 
         Raises:
             PayloadError: the payload does not fit the type, or cannot be stored. Nothing changed.
             UsageError: `again` is given with `fresh`, or `key` without `again`.
             WrongStatus: the job is waiting for another job, finished (give `again`), archived, or
-                of a status that the arguments do not fit; or it is dead, and another job has taken
-                its key.
+                of a status that the arguments do not fit; or the job is dead, and another job has
+                taken its key.
             JobNotFound: there is no such job.
         """
         request = make_retry(
@@ -127,8 +126,7 @@ class ActionCalls(Caller):
 
 
 class JobActions(Namespace):
-    """`app.jobs`: the timeline of a job, the rare actions on one, all actions on many, and the
-    action log.
+    """`app.jobs`: timelines, the rare actions on one job, all actions on many, and the action log.
 
     `why`, `by` and `connection` are those of `app.cancel`. Each `…_many` call acts in batches of
     1,000 in the order of the ids, each batch in its own transaction.
@@ -136,8 +134,7 @@ class JobActions(Namespace):
 
     @both
     def timeline(self, id: int, *, connection: AnyConnection | None = None) -> Operation[Timeline]:
-        """Return what happened to a job, and to the jobs as which it was retried, in order.
-        Arguments and errors are those of `app.get`."""
+        """Return what happened to a job and its retries. Arguments and errors: as `app.get`."""
         return read_timeline(check_id(id))
 
     atimeline = awaitable(timeline)
@@ -160,14 +157,13 @@ class JobActions(Namespace):
         """Move a queued, waiting or failed job to another time, priority or queue; return its
         status.
 
-        With the time its expiry moves: it has as long to start as before. A job that is due goes to
-        the end of its line.
+        The expiry moves with the time. A job that is due goes to the end of its line.
 
         Args:
             key: as for `app.cancel`.
             job_type: as for `app.cancel`.
-            run_at: the earliest time to run: an aware datetime; one in the past means now.
-            delay: the same as a duration from now. Not together with `run_at`.
+            run_at: the earliest time to run: an aware datetime; a past one means now.
+            delay: `run_at` as a duration from now. Not together with `run_at`.
             priority: −100 … 100.
             queue: 1 … 100 printable characters.
 
@@ -195,8 +191,7 @@ class JobActions(Namespace):
     ) -> Operation[Status]:
         """Make an unfinished job dead; return that status.
 
-        The job waits for a person. It keeps its idempotency key, if that has the scope "ttl". A
-        running job loses its lease.
+        The job keeps an idempotency key of the scope "ttl". A running job loses its lease.
 
         Raises:
             WrongStatus: the job is dead or finished.
@@ -225,8 +220,8 @@ class JobActions(Namespace):
     def reveal(
         self, id: int, *, why: str, by: str | None = None, connection: AnyConnection | None = None
     ) -> Operation[dict[str, Any]]:
-        """Return the payload of a job with its secret values in clear, as far as this process has
-        the keys; the others are `***`. The action log records who looked, and why.
+        """Return the payload of a job with its secret values in clear; `***` without their key. The
+        action log records who looked, and why.
 
         Raises:
             UsageError: no reason is given.
@@ -247,9 +242,9 @@ class JobActions(Namespace):
     ) -> Operation[Erased]:
         """Erase what jobs were given and what they said, and what quotes them.
 
-        A job that waits is cancelled first, a dead one archived. One that runs is erased within an
-        hour of its end. Idempotency keys and keys of effects become hashes, and stay taken. If it
-        stops, call it again.
+        A waiting job is cancelled first, a dead one archived. A running job is erased within an
+        hour of its end. Keys of jobs and effects become hashes, and stay taken. If the call stops,
+        call again.
 
         Args:
             payload: jobs whose payload contains this, as in `{"user_id": 42}`.
@@ -298,11 +293,11 @@ class JobActions(Namespace):
         job_type: str | None = None,
         limit: int = 100,
     ) -> Operation[list[ErrorRecord]]:
-        """List how attempts failed, each error once, that which was met last first.
+        """List how attempts failed, each error once, the most recent first.
 
-        An error is a class, a response code and a message of a job type; addresses and words with a
-        digit in it do not count. It reads the newest 30,000 attempts that failed, of a type,
-        class and code at most 1,000: a flood hides nothing that is rare.
+        An error is a class, a response code and a message of a job type, without its addresses and
+        words with digits. The call reads the newest 30,000 failed attempts, at most 1,000 of a
+        type, class and code, so that a flood hides no rare error.
 
         Args:
             since: an aware datetime, or how long ago. Defaults to a day.
@@ -325,7 +320,7 @@ class JobActions(Namespace):
         """Cancel jobs; without `status` all unfinished ones that match.
 
         Args:
-            filters: those of `ActionFilters`, each documented there; at least one of them.
+            filters: those of `ActionFilters`, each documented there; at least one filter.
 
         Raises:
             UsageError: no filter is given, or the action is impossible for jobs with that status.
@@ -346,8 +341,8 @@ class JobActions(Namespace):
         **filters: Unpack[ActionFilters],
     ) -> Operation[ActionResult]:
         """Retry jobs as `app.retry`, each as fits its status; without `status` failed and dead
-        ones, with `fresh` dead ones. Running jobs only with `status="running"`. With `again`,
-        `status` is required, for finished jobs also `since`. Other filters and errors are those of
+        jobs, with `fresh` dead jobs. Running jobs need `status="running"`. With `again`, `status`
+        is required, for finished jobs also `since`. Filters and errors are those of
         `cancel_many`."""
         return act_on_many(make_retry(by, why, again=again, fresh=fresh), filters)
 
@@ -365,9 +360,9 @@ class JobActions(Namespace):
         by: str | None = None,
         **filters: Unpack[ActionFilters],
     ) -> Operation[ActionResult]:
-        """Move jobs to another time, priority or queue, as `reschedule`; without `status`
-        queued and failed ones. `to_queue` is the new queue: `queue` is a filter. Filters and errors
-        are those of `cancel_many`."""
+        """Move jobs to another time, priority or queue, as `reschedule`; without `status` queued
+        and failed jobs. `to_queue` is the new queue. Filters and errors are those of
+        `cancel_many`."""
         moved = check_moved(run_at, delay, priority, to_queue, names=OF_MANY)
         return act_on_many(make_request(Action.RESCHEDULE, by, why, moved), filters)
 
@@ -387,8 +382,7 @@ class JobActions(Namespace):
     def archive_many(
         self, *, why: str, by: str | None = None, **filters: Unpack[ActionFilters]
     ) -> Operation[ActionResult]:
-        """Archive dead jobs without another attempt. Filters and errors are those of
-        `cancel_many`."""
+        """Archive dead jobs without another attempt. Filters and errors: as `cancel_many`."""
         return act_on_many(make_request(Action.ARCHIVE, by, why), filters)
 
     aarchive_many = awaitable(archive_many)

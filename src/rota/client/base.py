@@ -34,11 +34,11 @@ T = TypeVar("T")
 Options = TypeVar("Options", bound=Mapping[str, object])
 
 _EMPTY = re.compile(r'"(?:\\.|[^"\\])*"|(\{\}|\[\])')
-"""A text of JSON, or as its group an object or array with nothing in it."""
+"""A text of JSON, or as the group an empty object or array."""
 ID_MAX = 2**63 - 1
 LIST_MAX = 10_000
 ERROR_MAX = 500
-"""Longest error text to search for, in characters. Stored texts are at most as long."""
+"""Longest error text to search for, in characters, as of stored texts."""
 TEXTS_MAX = {
     "job_type": NAME_MAX,
     "queue": QUEUE_MAX,
@@ -71,7 +71,7 @@ class Caller(ABC):
 
     _warned = False
     _joined: Any = None
-    """The connection of a call that names none; None: one of the database's own."""
+    """The connection of a call that names none; None: a connection of the database."""
 
     @property
     @abstractmethod
@@ -84,7 +84,7 @@ class Caller(ABC):
         connection: Any = None,
         **options: Unpack[RunOptions],
     ) -> T:
-        """Run an operation and wait for it. Warn once if that blocks a running event loop."""
+        """Run an operation and wait for it. Warn once if the wait blocks a running event loop."""
         connection = self._joined if connection is None else connection
         self._warn_in_loop(connection)
         return self._database.run(operation, connection, **options)
@@ -95,16 +95,14 @@ class Caller(ABC):
         connection: Any = None,
         **options: Unpack[RunOptions],
     ) -> T:
-        """Run an operation on the running event loop."""
         return await self._database.arun(operation, connection, **options)
 
     def _type_of(self, name: str) -> JobType[..., ..., Any] | None:
-        """Return the type with this name or alias; None: this program does not have it."""
+        """Return the type with this name or alias; None: this program lacks the type."""
         return None
 
     def _declare_limit(self, name: str) -> Operation[bool]:
-        """Declare the rate limits of this App's code if this is one of them; return whether it is.
-        Without an App it is not."""
+        """Declare the rate limits of this App's code; return whether the name is one of them."""
         yield from ()
         return False
 
@@ -136,7 +134,7 @@ class Namespace:
 
 
 def _gives_way(connection: Any) -> bool:
-    """Whether the loop runs while plain code waits: SQLAlchemy's async engines do so."""
+    """Whether the loop runs while plain code waits, as SQLAlchemy's async engines let it."""
     dialect = getattr(getattr(connection, "bind", None) or connection, "dialect", None)
     return bool(getattr(dialect, "is_async", False))
 
@@ -171,7 +169,7 @@ def check_texts(**filters: object) -> None:
 
 def encode_part(value: object, name: str) -> str | None:
     """Return what a payload or a meta must contain, as JSON; None for no filter. Raises UsageError,
-    also if it or a part of it is empty: every job, or every value there, contains that."""
+    also for an empty part, which every job contains."""
     if value is None:
         return None
     if not isinstance(value, Mapping) or not value:
@@ -188,7 +186,7 @@ def encode_part(value: object, name: str) -> str | None:
 
 
 def check_id(value: object) -> int:
-    """Return the id of a job. Raises UsageError for a value that cannot be one."""
+    """Return the id of a job. Raises UsageError for an unfit value."""
     return check_integer(value, "a job's id", 1, ID_MAX)
 
 

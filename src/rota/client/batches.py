@@ -1,4 +1,4 @@
-"""Calls on batches: enqueue jobs that are followed as one, read how far they are, cancel them."""
+"""Calls on batches: enqueue jobs that are followed as one, read their progress, cancel them."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class NewBatch:
     """The result of `app.batch`."""
 
     id: int
-    """If each job joined a member of one batch by its key, that batch's: so a call that is repeated
-    returns the same batch."""
+    """The batch; if each job joined a member of one batch by its key, that batch, so that a
+    repeated call returns the same batch."""
     jobs: list[Enqueued]
-    """In the order of the input. A job that joined another one is no member."""
+    """In the order of the input. A job that joined another job is no member."""
 
     def __repr__(self) -> str:
         return f"<batch {self.id} of {plural(len(self.jobs), 'job')}>"
@@ -73,17 +73,17 @@ class BatchCalls(EnqueueCalls):
         Args:
             jobs: the members, made with `job_type.new(…)`. A job whose key another job has joins
                 that job and is no member.
-            then: the job that follows, or a mapping with one for each outcome: `succeeded` (all
+            then: the job that follows, or a mapping with a job for each outcome: `succeeded` (all
                 members have) and `failed`. Defaults to none.
             on_failure: "continue": `then` is enqueued, however the members have ended. "wait": only
-                when all have succeeded, those too that a person requeued. Defaults to "continue".
-            parent: the id of a batch, of which this one becomes a member, as in
-                `parent=ctx.job.batch`. It must not have ended.
+                when all have succeeded, also those that a person requeued. Defaults to "continue".
+            parent: the id of a batch that has not ended, of which this batch becomes a member, as
+                in `parent=ctx.job.batch`.
             connection: whose transaction the INSERTs join. Defaults to that of the jobs.
 
         Raises:
-            UsageError: an argument cannot be one, or the parent has ended. Or each job joined
-                another one by its key, and those are not of one batch.
+            UsageError: an argument is unfit, or the parent has ended. Or each job joined another
+                job by its key, and these jobs are not of one batch.
             PayloadError, KeyTaken, DatabaseUnavailable: as `enqueue_many`.
         """
         request = _read_request(jobs, then, on_failure, parent)
@@ -132,8 +132,8 @@ class BatchCalls(EnqueueCalls):
     def _insert_batch(
         self, request: _BatchRequest, carried: Sequence[NewJob]
     ) -> Operation[tuple[int | None, builtins.list[Enqueued]]]:
-        """Insert a batch whose jobs, and then those that follow it, carry more meta. Return its id;
-        None: each job joined another one, and those are not of one batch."""
+        """Insert a batch whose jobs and `then` carry more meta. Return its id; None: each job
+        joined another job, and these jobs are not of one batch."""
         members, following = carried[: len(request.jobs)], carried[len(request.jobs) :]
         yield from self._refuse_large(carried, indexed=True)
         then = dict(zip(request.then, make_rows(following), strict=True))
@@ -172,7 +172,7 @@ class Batches(Namespace):
             limit: maximum number of batches, 1 … 10,000. Defaults to 100.
 
         Raises:
-            UsageError: an argument cannot be one.
+            UsageError: an argument is unfit.
         """
         if before is not None:
             check_id(before)
@@ -187,17 +187,17 @@ class Batches(Namespace):
     ) -> Operation[builtins.list[JobResult]]:
         """Read the outcomes of the jobs in a batch, in the order in which they were inserted.
 
-        The result of a job that a person requeued stands in the place of the first. Not in the list
-        are batches in this one, and jobs of which no row is kept (`history="failures"`).
+        The result of a job that a person requeued stands in the place of the first. The list lacks
+        inner batches, and jobs of which no row is kept (`history="failures"`).
 
         Args:
-            after: only jobs with a higher id, for the next page: the last `id` of this one.
+            after: only jobs with a higher id, for the next page: the last `id` of this page.
             limit: maximum number of jobs, 1 … 10,000; each result has up to 64 KiB. Defaults to
                 1,000.
 
         Raises:
             BatchNotFound: there is no such batch.
-            UsageError: an argument cannot be one.
+            UsageError: an argument is unfit.
         """
         check_integer(limit, "limit", 1, LIST_MAX)
         after = 0 if after is None else check_id(after)
@@ -210,14 +210,14 @@ class Batches(Namespace):
     def cancel(
         self, id: int, *, why: str | None = None, by: str | None = None
     ) -> Operation[ActionResult]:
-        """Cancel the members of a batch that have not ended, and those of the batches in it.
+        """Cancel the unfinished members of a batch and of the batches in it.
 
-        Running ones are asked to stop. Members that were enqueued while it ran are cancelled too.
-        `why` and `by` are those of `app.cancel`.
+        Running members are asked to stop. Members that were enqueued while the call ran are
+        cancelled too. `why` and `by` are those of `app.cancel`.
 
         Raises:
             BatchNotFound: there is no such batch.
-            UsageError: an argument cannot be one.
+            UsageError: an argument is unfit.
         """
         request = make_request(Action.CANCEL, by, why)
         yield from _read(id)

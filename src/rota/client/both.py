@@ -16,36 +16,33 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Awaitable(Protocol[P, T_co]):
-    """The method that is awaited, as a type checker sees it."""
+    """The awaited method, as a type checker sees it."""
 
     def __get__(self, instance: object, owner: type[Any]) -> Callable[P, Coroutine[Any, Any, T_co]]:
-        """Return it, of one client."""
+        """Return the method of a client."""
 
 
 class Both(Protocol[P, T_co]):
     """The method for plain code, as a type checker sees it."""
 
     def __get__(self, instance: object, owner: type[Any]) -> Callable[P, T_co]:
-        """Return it, of one client."""
+        """Return the method of a client."""
 
 
 def both(define: Callable[Concatenate[Any, P], Operation[T]]) -> Both[P, T]:
-    """Make the two methods of a definition, which returns the operation.
-
-    If that has an argument `connection`, the operation runs on it.
-    """
+    """Make the two methods of a definition of an operation, which runs on its `connection`."""
     made: Both[P, T] = _make(define)
     return made
 
 
 def both_atomic(define: Callable[Concatenate[Any, P], Operation[T]]) -> Both[P, T]:
-    """As `both`: the operation runs in one transaction."""
+    """As `both`, in one transaction."""
     made: Both[P, T] = _make(define, atomic=True)
     return made
 
 
 def awaitable(method: Both[P, T]) -> Awaitable[P, T]:
-    """Return the method to be awaited: `alist = awaitable(list)`."""
+    """Return the awaited method: `alist = awaitable(list)`."""
     made: Awaitable[P, T] = vars(method)["awaited"]
     return made
 
@@ -71,14 +68,13 @@ def _make(define: Any, **options: Unpack[RunOptions]) -> Any:
 
 
 def _name(body: Any, define: Any, signature: inspect.Signature, name: str, doc: str) -> Any:
-    """Let a method look as if it were written out: in tracebacks, too, and to `help`.
+    """Let a method look as if it were written out, in tracebacks and to `help`.
 
-    It does not say that it wraps the definition, which may be a generator: FastAPI would take it
-    for one.
+    It does not say that it wraps the definition: FastAPI would take it for a generator.
     """
     qualname = f"{define.__qualname__.rpartition('.')[0]}.{name}"
     code = body.__code__.replace(co_name=name, co_qualname=qualname)
-    # In the definition's module, where its annotations have their names.
+    # In the definition's module, which has the names of its annotations.
     made: Any = FunctionType(code, define.__globals__, name, None, body.__closure__)
     returned = define.__annotations__["return"].removeprefix("Operation[").removesuffix("]")
     made.__qualname__, made.__doc__ = qualname, doc

@@ -27,14 +27,14 @@ class Breakers(Namespace):
         self, name: str | None = None, *, limit: int = 1_000
     ) -> Operation[builtins.list[BreakerRecord]]:
         """List the breakers: each key that is open or has failures that count, and each declared
-        breaker that has none.
+        breaker without such a key.
 
         Args:
             name: only of this breaker.
-            limit: most to return, 1 … 10,000; those that are not closed come first.
+            limit: most to return, 1 … 10,000; breakers that are not closed come first.
 
         Raises:
-            UsageError: an argument cannot be one.
+            UsageError: an argument is unfit.
         """
         if name is not None:
             _check_name(name)
@@ -58,7 +58,7 @@ class Breakers(Namespace):
 
         Args:
             key: only of this key: a text, an integer or a UUID. Defaults to the whole breaker.
-            duration: how long. Defaults to until it is reset.
+            duration: how long. Defaults to until `reset`.
             until: when that time ends: an aware datetime. Not together with `duration`.
 
         Raises:
@@ -80,7 +80,7 @@ class Breakers(Namespace):
         by: str | None = None,
     ) -> Operation[int]:
         """Close a breaker, and forget its failures: the jobs that wait for it start. Return how
-        many keys were not closed, or had failures; with none, nothing is written.
+        many keys changed; nothing is written if all were closed without failures.
 
         Args:
             key: only of this key: a text, an integer or a UUID. Defaults to the whole breaker.

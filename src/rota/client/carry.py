@@ -1,5 +1,4 @@
-"""What a call that enqueues carries to its jobs: the meta that the application's context managers
-around it give."""
+"""The meta that an application's context managers give to the jobs of an enqueue."""
 
 from __future__ import annotations
 
@@ -14,17 +13,14 @@ from rota.declare.job_type import NewJob
 from rota.errors import UsageError
 
 INSERTED = "the jobs of this enqueue were inserted before"
-"""A note at the error of a context manager that cannot be left."""
+"""The note at the error of a context manager that cannot be left."""
 
 
 @contextmanager
 def carry_meta(
     arounds: Sequence[EnqueueAround], jobs: Sequence[NewJob]
 ) -> Iterator[Sequence[NewJob]]:
-    """Enter all context managers once for these jobs; yield the jobs with what they give.
-
-    Raises as `gather_meta`.
-    """
+    """Enter all context managers once; yield the jobs with their meta. Raises as `gather_meta`."""
     with gather_meta(arounds, jobs) as meta:
         if meta:
             jobs = [replace(job, options=job.options.add_meta(meta)) for job in jobs]
@@ -35,12 +31,12 @@ def carry_meta(
 def gather_meta(
     arounds: Sequence[EnqueueAround], jobs: Sequence[NewJob]
 ) -> Iterator[dict[str, Any]]:
-    """Enter all context managers once for these jobs; yield what they give together.
+    """Enter all context managers once; yield the meta that they give together.
 
     An inner one's name counts before an outer one's, and a job's own meta before both.
 
     Raises:
-        UsageError: one gave no mapping, or one without a JSON form.
+        UsageError: a context manager gave no mapping, or a mapping without a JSON form.
     """
     meta: dict[str, Any] = {}
     is_inserted = False

@@ -1,4 +1,4 @@
-"""Calls on effects and steps: find them, and resolve what a person has looked at."""
+"""Calls on effects and steps: find them, and resolve uncertain ones."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class Effects(Namespace):
             key: the effect's key, or a step's name.
             job: a job's id.
             about: what their `about` contains, as in `{"to": "ada@example.org"}`; alone.
-            status: `intended`, `done` or `uncertain`. Defaults to all that are not done; with a key
-                or a job, to all.
+            status: `intended`, `done` or `uncertain`. Defaults to all but `done`; with a key or a
+                job, to all.
             limit: most to return, 1 … 10,000.
 
         Raises:
-            UsageError: an argument cannot be one.
+            UsageError: an argument is unfit.
         """
         if status is not None and status not in STATUSES:
             raise UsageError(f"status must be one of {', '.join(STATUSES)}, not {status!r}")
@@ -82,20 +82,20 @@ class Effects(Namespace):
     ) -> Operation[None]:
         """Say whether an effect has happened, after you asked the provider.
 
-        Done: no attempt does it again. Not done: it is forgotten, and the next attempt that asks
-        does it. A dead job must still be requeued.
+        Done: no attempt repeats the effect. Not done: the effect is forgotten, and the next attempt
+        acts again. A dead job must still be requeued.
 
         Args:
             key: the effect's key; with `job`, a step's name.
-            result: of one that is done, what `effect.result` is from then on.
+            result: with `done=True`, what `effect.result` is from then on.
             job: of a step, any job of its chain.
-            again: with `done=False`, also one that is done is forgotten: it happens once more.
+            again: with `done=False`, forget a done effect too, so that it happens once more.
 
         Raises:
             EffectNotFound: there is no such effect.
-            EffectHeld: a running job is at it. Nothing was changed.
-            UsageError: an argument cannot be stored; or it is done, and `again` is not given.
-                Nothing was changed.
+            EffectHeld: a running job is at it. Nothing changed.
+            UsageError: an argument cannot be stored; or the effect is done, and `again` is not
+                given. Nothing changed.
         """
         check_text(key, "key", KEY_MAX)
         check_bool(done, "done")
@@ -131,8 +131,8 @@ class Effects(Namespace):
     def forget(
         self, about: Mapping[str, Any], *, why: str | None = None, by: str | None = None
     ) -> Operation[int]:
-        """Forget the `about` and the result of all effects that are about this; return how many
-        there were. That they are done stays: no attempt does them again.
+        """Forget the `about` and the result of all effects about this; return their number. They
+        stay done: no attempt repeats them.
 
         Raises:
             UsageError: `about` is empty, or has no JSON form.

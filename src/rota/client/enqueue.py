@@ -28,8 +28,7 @@ from rota.store.errors import PayloadRefused
 from rota.store.ops import CommonColumns, NewRow
 
 ONE_S = LOCK_TIMEOUT_S + 2
-"""Longest wait for the answer to one enqueue: a request waits for it. If it stands behind a lock,
-the server says so before."""
+"""Longest wait in seconds for the answer to one enqueue. A lock timeout ends earlier."""
 ONE = Patience(ONE_S, "the job may have been inserted: look for it, or enqueue it again with a key")
 MANY = Patience(
     ops.IN_FLIGHT * STATEMENT_TIMEOUT_S + 5.0,  # the answers to so many INSERTs come as one
@@ -38,22 +37,21 @@ MANY = Patience(
 
 
 Then = NewJob | Mapping[str, NewJob]
-"""The job that follows others when they have ended, or one for each outcome: `succeeded`,
-`failed`."""
+"""The job that follows others, or a job for each outcome: `succeeded`, `failed`."""
 
 
 class EnqueueCalls(Caller):
-    """The calls of an App that enqueue jobs. They implement the `Sender` of job types."""
+    """The calls of an App that enqueue jobs: the `Sender` of job types."""
 
     schema: str
-    """Name of the schema that has Rota's tables."""
+    """The schema of Rota's tables."""
     _require_connection = False
     """Whether every enqueue needs a connection of the caller's."""
     _enforces_transactional = True
-    """Whether job types with `transactional` are enqueued only in a transaction."""
+    """Whether job types with `transactional` need a transaction."""
     _payload_bytes_max: int | None = None
     _enqueue_arounds: Sequence[EnqueueAround] = ()
-    """What is around each call that enqueues, the outermost first."""
+    """The enqueue middleware, the outermost first."""
 
     @overload
     def enqueue(self, job: NewJob, /, *, then: Then | None = None) -> Enqueued: ...
@@ -78,19 +76,19 @@ class EnqueueCalls(Caller):
         then: Then | None = None,
         **options: Any,
     ) -> Enqueued:
-        """Insert a job made with `job_type.new(…)`, or one of a type whose handler this program may
-        not have, by the type's name: `app.enqueue("send_mail", {"user_id": 42}, priority=5)`.
+        """Insert a job made with `job_type.new(…)`, or a job of a type that this program may lack,
+        by the type's name: `app.enqueue("send_mail", {"user_id": 42}, priority=5)`.
 
         By name: if the App has the type, the arguments are checked as by its `enqueue`. Otherwise
-        they are stored unchecked, and the options are those that the type has in the database. A
-        name that the database does not know is no error, because a producer may be deployed before
-        its worker: an alert and `rota doctor` report jobs that no worker knows.
+        the arguments are stored unchecked, with the type's options in the database. A name that the
+        database does not know is no error, because a producer may be deployed before its worker: an
+        alert and `rota doctor` report jobs that no worker knows.
 
         Args:
             job: the job, or the name of its type.
             arguments: those of the handler by name, JSON; only with a name. Defaults to none.
-            connection: the option of this name, by position; only with a name.
-            then: the job that is enqueued when this one has ended, however; or a mapping with one
+            connection: the option `connection`, by position; only with a name.
+            then: the job that is enqueued when this one has ended, however; or a mapping with a job
                 for each outcome: `succeeded`, and `failed` (dead or cancelled). A job whose key was
                 taken has no `then` of its own. Only with a job. Defaults to none.
             options: those of `UsingOptions`, each documented there; only with a name.
@@ -166,21 +164,18 @@ class EnqueueCalls(Caller):
     def enqueue_many(
         self, jobs: Iterable[NewJob], /, *, connection: Connection | None = None
     ) -> list[Enqueued]:
-        """Insert jobs of any types, all or none, with one INSERT per 1,000 or per
-        million characters of payloads.
-
-        Returns the results in the order of the input.
+        """Insert jobs of any types, all or none, with one INSERT per 1,000 or per million
+        characters of payloads. Return the results in the order of the input.
 
         Args:
             jobs: made with `job_type.new(…)`.
-            connection: whose transaction the INSERTs join. Defaults to that of the jobs, if they
-                were made with one.
+            connection: whose transaction the INSERTs join. Defaults to that of the jobs.
 
         Raises:
             PayloadError: a payload is over the limit; `index` says whose. Nothing was inserted.
             UsageError: the jobs name different connections.
-            KeyTaken: another job has the key of one of these, whose `on_duplicate` is "raise".
-                Nothing was inserted.
+            KeyTaken: another job has the key of a job whose `on_duplicate` is "raise". Nothing was
+                inserted.
             DatabaseUnavailable: the database does not answer.
         """
         listed = list_jobs(jobs)
@@ -206,11 +201,11 @@ class EnqueueCalls(Caller):
 
     @abstractmethod
     def _enqueue_then(self, job: NewJob, then: Then) -> Enqueued:
-        """Insert a job that another one follows."""
+        """Insert a job that another job follows."""
 
     @abstractmethod
     async def _aenqueue_then(self, job: NewJob, then: Then) -> Enqueued:
-        """Insert a job that another one follows."""
+        """As `_enqueue_then`, to be awaited."""
 
     def _prepare_by_name(
         self,
@@ -244,8 +239,8 @@ class EnqueueCalls(Caller):
         return UntypedJob(name, encode_untyped(name, given), checked, asks_json)
 
     def _check_joins(self, jobs: Sequence[NewJob], connection: object) -> str | None:
-        """Refuse jobs that need a transaction of the caller's and have no connection; return what
-        they would be too early without one, None if they need none."""
+        """Refuse jobs that need a transaction of the caller's and have no connection. Return why
+        other jobs would be too early without one; None: a transaction is not needed."""
         needing = [job for job in jobs if job.job_type._declaration.options.transactional]
         connection = self._joined if connection is None else connection
         if connection is None and self._require_connection:
@@ -280,7 +275,7 @@ class EnqueueCalls(Caller):
             raise self._explain_refusal(jobs, error, indexed=True) from None
 
     def _refuse_large(self, jobs: Sequence[NewJob], *, indexed: bool) -> Operation[None]:
-        """Refuse what the database would refuse, before it aborts the transaction."""
+        """Refuse payloads that the database would refuse, before it aborts the transaction."""
         texts = [job.payload_json for job in jobs]
         texts += {job.options.meta_json or "" for job in jobs}
         if all_fit(texts, self._payload_bytes_max or PAYLOAD_BYTES_LEAST):
@@ -293,7 +288,7 @@ class EnqueueCalls(Caller):
                     self._payload_bytes_max = yield from ops.payload_bytes_max()
                 size = text_bytes(text)
                 if size > self._payload_bytes_max:
-                    # The limit may have been raised since it was read.
+                    # The limit may have been raised since.
                     self._payload_bytes_max = yield from ops.payload_bytes_max()
                 if size > self._payload_bytes_max:
                     why = _explain_too_large(size, self._payload_bytes_max)
@@ -303,8 +298,8 @@ class EnqueueCalls(Caller):
     def _explain_refusal(
         self, jobs: Sequence[NewJob], error: PayloadRefused, *, indexed: bool
     ) -> PayloadError:
-        """Return the error for a payload that the database refused: the limit was lowered after it
-        was read. It names the largest job. The caller's transaction is aborted."""
+        """Return the error for a payload over a limit that was lowered after it was read, with the
+        largest job. The caller's transaction is aborted."""
         self._payload_bytes_max = None
         index = max(range(len(jobs)), key=lambda at: text_bytes(jobs[at].payload_json))
         return PayloadError(
@@ -326,9 +321,9 @@ def check_job(job: object, what: str = "the job") -> None:
 
 
 def find_connection(jobs: Sequence[NewJob], given: Any) -> Any:
-    """Return the connection of an `enqueue_many`: the argument, or that of its jobs."""
+    """Return the connection of an `enqueue_many`: the argument, or the connection of its jobs."""
     named = [given, *[job.options.connection for job in jobs]]
-    # An alias of Django's is the same one in another string.
+    # The same alias of Django's may be another string.
     found = {one if isinstance(one, str) else id(one): one for one in named if one is not None}
     if len(found) > 1:
         raise UsageError(
@@ -339,7 +334,7 @@ def find_connection(jobs: Sequence[NewJob], given: Any) -> Any:
 
 
 def make_rows(jobs: Sequence[NewJob]) -> list[NewRow]:
-    """Return the rows of jobs; what they have in common is made once. Raises UsageError."""
+    """Return the rows of jobs; common columns are made once. Raises UsageError."""
     known: dict[tuple[Any, ...], CommonColumns] = {}
     rows, before = [], None
     for job in jobs:
@@ -349,7 +344,7 @@ def make_rows(jobs: Sequence[NewJob]) -> list[NewRow]:
         same = (job_type, id(options), key is None, group_key is None)
         if same != before:
             before = same
-            # `using` makes options, or a copy of the type, that may say the same.
+            # `using` makes options, or a copy of the type, that may be equal.
             declared = job_type._declaration
             alike = (declared, key is None, group_key is None, *astuple(options)[:-OWN])
             common = known.get(alike) or known.setdefault(alike, _make_common(job, key))
@@ -396,21 +391,21 @@ def check_duplicates(
 
 @dataclass(frozen=True, slots=True)
 class UntypedJob:
-    """A job to enqueue whose type this program does not have, and the database may."""
+    """A job whose type only the database may have."""
 
     job_type: str
     payload: str
     options: EnqueueOptions
     asks_json: str | None = None
-    """What its meta says that it asks."""
+    """What the job asks, by its meta."""
 
     @property
     def connection(self) -> Any:
-        """The caller's; None: one of the App's."""
+        """The caller's connection; None: one of the App's."""
         return self.options.connection
 
     def insert(self, meta: Mapping[str, Any] | None = None) -> Operation[Enqueued]:
-        """Insert it, with `meta` beside its own.
+        """Insert the job, with `meta` beside its own.
 
         Raises:
             PayloadError: the payload or the meta is over the limit.
@@ -443,12 +438,9 @@ class UntypedJob:
 
 
 def refuse_too_large(job_type: str, payload: str, meta: str | None) -> Operation[None]:
-    """Refuse what the database would refuse, before it aborts the transaction.
+    """Raise PayloadError for a payload or a meta over the limit, before the transaction aborts.
 
-    For calls that are rare: unlike `EnqueueCalls` it reads the limit each time it needs it.
-
-    Raises:
-        PayloadError: the payload or the meta is over the limit.
+    For rare calls: unlike `EnqueueCalls` the function reads the limit each time.
     """
     for argument, text in ((None, payload), ("meta", meta or "")):
         if fits(text, PAYLOAD_BYTES_LEAST):

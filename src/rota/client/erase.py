@@ -1,4 +1,4 @@
-"""Erases a person's data: what jobs were given, what they said, and what quotes it."""
+"""Erases a person's data: the payloads and texts of jobs, and what quotes them."""
 
 from __future__ import annotations
 
@@ -22,42 +22,39 @@ _STATEMENTS = {
     "stack = replace(stack, :'value', 'erased') "
     "where strpos(concat(message, stack), :'value') > 0",
 }
-"""What erases in a partition that Rota does not touch any more, for psql."""
+"""The statements that erase in a detached partition, for psql."""
 
 
 class Erased(Record, frozen=True):
-    """What an erasure did, and what it could not do."""
+    """The result of an erasure."""
 
     jobs: int
-    """How many jobs were erased, with those as which they were retried."""
+    """How many jobs were erased, with their retries."""
     running: list[int]
-    """Ids of jobs that still run: they are erased within an hour of their end."""
+    """Ids of running jobs: they are erased within an hour of their end."""
     refused: dict[int, str]
     """Why the database refuses to erase a job, by its id."""
     corrected: list[int]
-    """Ids of earlier jobs that were retried as one of these with another payload: they stay."""
+    """Ids of earlier jobs that were retried as an erased job with another payload: they stay."""
     batches: list[int]
-    """Batches that are not followed by the job that had it in its payload."""
+    """Batches whose `then` had the values in its payload: no job follows them."""
     schedules: list[str]
-    """Schedules that still give it to their jobs: change or delete them."""
+    """Schedules that still give the values to their jobs: change or delete them."""
     secrets: list[str]
     """Arguments that are stored sealed, and cannot be searched."""
     partitions: dict[str, str]
-    """Detached and archived partitions, each with the statement that erases in it: in psql, with
+    """Detached and archived partitions, each with the statement for psql that erases in it, with
     the variables `payload` and `value`."""
 
 
 def erase(
     payload: Mapping[str, Any] | None, job: int | None, why: str | None, by: str | None
 ) -> Operation[Erased]:
-    """Erase the jobs whose payload contains this, or the one job, and what quotes them.
-
-    Raises as `find_to_erase`.
-    """
+    """Erase jobs and what quotes them. Raises as `find_to_erase`."""
     found, corrected = yield from find_to_erase(payload, job, why)
     encoded = encode_part(payload, "payload")
     digest = hashlib.sha256((encoded or f"job {job}").encode()).hexdigest()[:16]
-    # First: when the jobs are erased, nobody knows their addresses any more.
+    # First: the addresses are lost when the jobs are erased.
     named = [] if encoded is None else (yield from ops.erase_payload(encoded))
     answers, refused = yield from ops.erase_jobs(found, check_why(why) or "", check_by(by), digest)
     names = {kind: [name for what, name in named if what == kind] for kind, _ in named}
@@ -76,12 +73,12 @@ def erase(
 def find_to_erase(
     payload: Mapping[str, Any] | None, job: int | None, why: str | None
 ) -> Operation[tuple[list[int], list[int]]]:
-    """Find the jobs of an erasure, and earlier ones of their chains that had another payload.
+    """Find the jobs of an erasure, and the earlier jobs of their chains with another payload.
 
     Raises:
         JobNotFound: there is no such job.
-        UsageError: neither or both of payload and job are given, the payload cannot be one, there
-            is no reason, or it has a value that is to be erased.
+        UsageError: neither or both of payload and job are given, the payload is unfit, there is
+            no reason, or the reason has a value that is to be erased.
     """
     if (payload is None) == (job is None):
         raise UsageError("say which jobs are to be erased: give payload or job")

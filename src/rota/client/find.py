@@ -30,31 +30,30 @@ from rota.store.driver import Operation
 from rota.store.ops import Filter
 
 JOIN_POLL_S = (0.02, 0.5)
-"""The first and the longest pause between two looks of a `join`. The end of a job sends no
-notification: every job would pay for the few that are joined."""
+"""The first and the longest pause of a `join` between two looks. The end of a job sends no
+notification, which every job would pay for."""
 
 
 class Search(JobFilters, total=False):
-    """The filters of a search. A job must match all of them; None matches any job."""
+    """The filters of a search. A job must match all; None matches any job."""
 
     status: str | None
-    """Jobs with this `rota.Status`. `dead`: those that still wait for a person."""
+    """Jobs with this `rota.Status`. `dead`: without archived jobs."""
     key: str | None
-    """Jobs with this key. The job that holds it now is found at any age."""
+    """Jobs with this key. The job that holds the key now is found at any age."""
     batch: int | None
     """Members of this batch, of any age."""
     error_type: str | None
-    """Jobs with an error of this class in the period, in any attempt; unfinished jobs by their last
-    error."""
+    """Jobs with this error class in any attempt of the period; unfinished jobs: in the last."""
     error: str | None
-    """Jobs with this text in such an error, 1 … 500 characters; "…" in it stands for any text.
-    Case is ignored."""
+    """Jobs with this text in such an error, 1 … 500 characters; "…" stands for any text. Case is
+    ignored."""
     since: datetime | Duration | None
     """Start of the period in which a job finished or died: an aware datetime, or how long ago, such
     as "2h". Unfinished jobs belong to now. Defaults to a day before `until` for finished jobs, to
     no limit for dead ones."""
     until: datetime | Duration | None
-    """End of that period, as `since`. Defaults to now."""
+    """End of the period, as `since`. Defaults to now."""
     waiting: bool
     """Only jobs that something holds back besides their `run_at`; `Job.wait` says what."""
     before: int | None
@@ -71,7 +70,7 @@ class FindCalls(Caller):
         """Return a job, unfinished or finished.
 
         Args:
-            connection: yours: sees what its transaction has enqueued. Defaults to one of the App's.
+            connection: yours, whose transaction it joins. Defaults to a connection of the App's.
 
         Raises:
             JobNotFound: there is no such job.
@@ -104,7 +103,7 @@ class FindCalls(Caller):
             timeout: how long to wait. Defaults to no limit.
 
         Raises:
-            JoinTimeout: the job was neither in that time. It continues.
+            JoinTimeout: the job was neither in that time. The job continues.
             JobNotFound: there is no such job.
         """
         timeout_s = None if timeout is None else seconds(timeout, name="timeout")
@@ -128,13 +127,12 @@ class FindCalls(Caller):
 
 def _find(wanted: Filter) -> Operation[list[Job]]:
     found = yield from ops.find(wanted)
-    # Only then: a reader of the view `jobs` may have no right on the tables that explain a wait.
+    # Only then: a reader of the view `jobs` may lack the rights to explain a wait.
     return (yield from ops.explain(found)) if wanted.waiting else found
 
 
 def check_search(search: Search) -> Filter:
-    """Return the filter that these make. Raises UsageError for one that is unknown or out of
-    range."""
+    """Return the filter of a search. Raises UsageError for an unknown name or a bad value."""
     filters: dict[str, Any] = dict(refuse_unknown(search, Search))
     for name in ("since", "until"):
         if name in filters:

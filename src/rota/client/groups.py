@@ -25,16 +25,16 @@ class Groups(Namespace):
         after: str | None = None,
         limit: int = 100,
     ) -> Operation[builtins.list[Group]]:
-        """List ordered groups with jobs that hold a place or wait for one, by group key.
+        """List ordered groups with jobs that hold a place or wait for a place, by group key.
 
         Args:
-            group_key: only the one with this group key. Defaults to all.
-            halted: only those that a dead job halts.
-            after: only those whose group keys come after this one, for the next page.
-            limit: maximum number of them, 1 … 10,000. Defaults to 100.
+            group_key: only this group. Defaults to all.
+            halted: only groups that a dead job halts.
+            after: only group keys after this one, for the next page.
+            limit: maximum number of groups, 1 … 10,000. Defaults to 100.
 
         Raises:
-            UsageError: an argument cannot be one.
+            UsageError: an argument is unfit.
         """
         for name, value in {"group_key": group_key, "after": after}.items():
             if value is not None:

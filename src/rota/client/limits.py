@@ -25,11 +25,11 @@ class Limits(Namespace):
     @both
     def take(self, name: str, count: int = 1, *, key: PlainKey | None = None) -> Operation[bool]:
         """Take starts of a limit now, for work that is no job and shares its budget; return whether
-        they were free. It never waits for one.
+        they were free. The call never waits.
 
         Args:
             count: how many, 1 … the burst of the limit.
-            key: of a limit with keys, which one: a text, an integer or a UUID.
+            key: for a limit with keys: a text, an integer or a UUID.
 
         Raises:
             LimitNotFound: neither the database nor the code of this App knows the limit.
@@ -49,7 +49,7 @@ class Limits(Namespace):
 
     @both
     def list(self) -> Operation[builtins.list[LimitRecord]]:
-        """List the rate limits, by name, with what waits for them."""
+        """List the rate limits by name, with what waits for each."""
         return ops.list_limits()
 
     alist = awaitable(list)
@@ -67,13 +67,13 @@ class Limits(Namespace):
     ) -> Operation[LimitRecord]:
         """Change a limit, for all workers and at once; return it.
 
-        It stands until code declares other figures than it did last. Jobs that wait for it come
-        forward if it was raised.
+        The change stands until code declares other figures than before. Waiting jobs come forward
+        if the limit was raised.
 
         Args:
-            limit: at most so many slots in any window of `per`. Defaults to what it is.
+            limit: most slots in any window of `per`. Defaults to what it is.
             per: the length of the window. Defaults to what it is.
-            burst: at most so many at once. Defaults to what it is, at most `limit`.
+            burst: most starts at once. Defaults to what it is, at most `limit`.
 
         Raises:
             LimitNotFound: there is no such limit.

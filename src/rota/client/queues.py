@@ -40,12 +40,12 @@ class Queues(Namespace):
     ) -> Operation[Stats]:
         """Return the current number of jobs by status, and statistics of the last hours.
 
-        It reads no history, and counts up to 10,000 jobs of each status.
+        The call reads no history, and counts up to 10,000 jobs of each status.
 
         Args:
             hours: hours of statistics, 1 … 744, including the current one. Defaults to 24.
-            job_type: statistics of this type only. The counts by status and the oldest due job
-                are always those of all jobs. Defaults to all types.
+            job_type: statistics of this type only; counts by status and the oldest due job are
+                always of all jobs. Defaults to all types.
             queue: statistics of this queue only, in the same way. Defaults to all queues.
 
         Raises:
@@ -60,10 +60,8 @@ class Queues(Namespace):
     @both
     def metrics(self) -> Operation[builtins.list[Metric]]:
         """Read the gauges of the database: due, running, dead and blocked jobs, breakers, workers,
-        sizes of tables, and what holds vacuum up.
-
-        It counts up to 10,000 jobs of each kind, and reads up to 100 queues, breakers and tables.
-        """
+        sizes of tables, and what holds vacuum up. Counts up to 10,000 jobs of each kind, and reads
+        up to 100 queues, breakers and tables."""
         return ops.read_metrics()
 
     ametrics = awaitable(metrics)
@@ -86,8 +84,7 @@ class Queues(Namespace):
     ) -> Operation[int | None]:
         """Set how many jobs of a queue may run at once, over all workers; return the number before.
 
-        It holds from the next claim on. Jobs that run continue, also those beyond a lower number.
-        The queue may be one that never had a job.
+        The limit holds from the next claim on; running jobs continue. The queue need not have jobs.
 
         Args:
             max_running: 1 … 100,000; None: as many as the workers have slots.
@@ -114,17 +111,16 @@ class Queues(Namespace):
     ) -> Operation[Pause]:
         """Pause a queue: no claim that begins after this call returns takes a job from it.
 
-        Running jobs continue, and enqueueing continues. Retries wait until the pause ends. The
-        queue may be one that never had a job. If it is paused already, the new end, `why` and `by`
-        apply.
+        Running jobs and enqueueing continue; retries wait until the pause ends. The queue need not
+        have jobs. A second pause replaces the end, `why` and `by`.
 
         Args:
             duration: how long the pause lasts, by the database's clock. Defaults to no end.
-            until: when it ends: an aware datetime. Not together with `duration`.
+            until: when the pause ends: an aware datetime. Not together with `duration`.
 
         Raises:
-            UsageError: the name, `why` or `by` cannot be stored, `until` has passed, or both it and
-                `duration` are given.
+            UsageError: the name, `why` or `by` cannot be stored, `until` has passed, or both
+                `until` and `duration` are given.
         """
         queue = check_queue(name, "a queue's name")
         return ops.pause_queue(queue, check_lasting(duration, until), check_why(why), check_by(by))
@@ -135,7 +131,8 @@ class Queues(Namespace):
     def resume(
         self, name: str, *, why: str | None = None, by: str | None = None
     ) -> Operation[bool]:
-        """Resume a queue; return whether it was paused. If it was not, nothing is written.
+        """Resume a queue; return whether it was paused. Nothing is written for a queue without a
+        pause.
 
         Raises:
             UsageError: the name, `why` or `by` cannot be stored.
@@ -170,7 +167,8 @@ class Queues(Namespace):
 
     @both
     def resume_copy(self, *, why: str | None = None, by: str | None = None) -> Operation[bool]:
-        """Allow a restored copy of a database to run jobs and schedules; return whether it was one.
+        """Allow a restored copy of a database to run jobs and schedules; return whether it was a
+        copy.
 
         Raises:
             UsageError: `why` or `by` cannot be stored.
@@ -195,10 +193,7 @@ def _check_max_running(value: int) -> None:
 
 
 def check_lasting(duration: Duration | None, until: datetime | None) -> Until:
-    """Return when something ends that lasts so long, or until then; neither is never.
-
-    Raises UsageError.
-    """
+    """Return when something with this duration or end ends; neither is never. Raises UsageError."""
     if duration is not None and until is not None:
         raise UsageError("give duration or until, not both")
     if duration is not None:

@@ -1,7 +1,4 @@
-"""Requests of people to act on jobs: how each is made and sent, and what its answers mean.
-
-The calls and the command line use the same ones.
-"""
+"""Requests to act on jobs, for calls and commands: made, sent, and their answers explained."""
 
 from __future__ import annotations
 
@@ -47,16 +44,16 @@ ActionRequest = ops.ActionRequest
 Answer = ops.Answer
 
 OF_MANY = "run_at, delay, priority and to_queue"
-"""What can be changed of many jobs, for an error."""
+"""What can change of many jobs, for an error."""
 
 
 class ActionResult(Record, frozen=True):
     """The result of an action on many jobs."""
 
     done: list[int]
-    """Ids of the jobs on which the action was done, ascending."""
+    """Ids of the changed jobs, ascending."""
     new_ids: dict[int, int]
-    """Id of the new job, by the id of the job that was requeued or runs again."""
+    """Id of the new job, by the id of the requeued or repeated job."""
     refused: dict[int, str]
     """Why the action was refused, by the id of the job."""
 
@@ -111,7 +108,7 @@ def act_once(action: Action, id: int, by: str | None, why: str | None) -> Operat
 def act_by_id_or_key(
     request: ActionRequest, id: int | None, key: str | None, job_type: AnyType | str | None
 ) -> Operation[Status]:
-    """Act on the job with this id, or on the one that holds this key; return its status now."""
+    """Act on the job with this id or this key; return its status now."""
     if (id is None) == (key is None):
         raise UsageError(f"{request.action.value}: give the id of a job, or a key")
     if key is None:
@@ -128,7 +125,7 @@ def act_on_key(
 ) -> Operation[Answer]:
     """Cancel or reschedule the job that holds a key.
 
-    Raises KeyNotFound, WrongStatus, and UsageError if jobs of several types hold it.
+    Raises KeyNotFound, WrongStatus, and UsageError if jobs of several types hold the key.
     """
     check_text(key, "key", KEY_MAX)
     name = job_type.name if isinstance(job_type, JobType) else job_type
@@ -156,7 +153,7 @@ def make_retry(
     corrected: bool = False,
     key: str | None = None,
 ) -> ActionRequest:
-    """Return the request of a retry, or of one of its exact forms. Raises UsageError."""
+    """Return the request of a retry, or of an exact form. Raises UsageError."""
     if again and fresh:
         raise UsageError("give again, or fresh: a new run is fresh")
     if key is not None and not again:
@@ -168,7 +165,7 @@ def make_retry(
 
 
 def act_anew(request: ActionRequest, id: int) -> Operation[Enqueued]:
-    """Retry a job; return the job that runs now: this one, or a new one."""
+    """Retry a job; return the job that runs now: the same job, or a new one."""
     answer = yield from _act_on_one(request, id)
     if answer.new_id is None or answer.answer == "key held":
         return Enqueued(answer.new_id or id, False, answer.status or Status.QUEUED.value)
@@ -184,7 +181,7 @@ def _act_on_one(request: ActionRequest, id: int) -> Operation[Answer]:
 
 
 def reveal_payload(id: int, by: str | None, why: str | None) -> Operation[dict[str, Any]]:
-    """Read the payload of a job, record who did, and open its secrets. Raises UsageError."""
+    """Read the payload of a job, record the reader, and open the secrets. Raises UsageError."""
     reason = check_why(why)
     if reason is None:
         raise UsageError("say why the values are shown: the reason is recorded")
@@ -209,8 +206,7 @@ def correct_payload(
     payload: Mapping[str, Any],
     type_of: Callable[[str], JobType[..., ..., Any] | None],
 ) -> Operation[ActionRequest]:
-    """Return a requeue with a corrected payload, checked against the job's type and the payload
-    limit. Raises PayloadError, JobNotFound."""
+    """Return a requeue with a checked, corrected payload. Raises PayloadError, JobNotFound."""
     if not isinstance(payload, Mapping):
         raise UsageError(f"payload must be a mapping of the handler's arguments, not {payload!r}")
     job = yield from ops.get(id)
@@ -256,7 +252,7 @@ def act_on_portion(
 
 
 def explain_refusal(action: Action, answer: Answer) -> RotaError | None:
-    """Return why an action on a job was refused; None if it was not."""
+    """Return why an action on a job was refused; None: it was done."""
     if answer.status is None:
         return JobNotFound(answer.job)
     if answer.answer == "key held" and action is not Action.RUN_AGAIN:
@@ -266,7 +262,7 @@ def explain_refusal(action: Action, answer: Answer) -> RotaError | None:
         return None
     if action is Action.RUN_AGAIN and answer.status in takes(action):
         return UsageError(f"job {answer.job}: what it was given was erased; nothing was changed")
-    # A running one that is refused began after its filter found it.
+    # A running job that is refused began after its filter found it.
     runs = answer.status == Status.RUNNING
     wanted = tuple(one.value for one in takes(action) if not (runs and one is Status.RUNNING))
     return WrongStatus(answer.job, wanted, answer.status, _advise(action, answer))
@@ -289,7 +285,7 @@ def _advise(action: Action, answer: Answer) -> str:
 def sort_errors(
     action: Action, answers: Sequence[Answer], refusals: Mapping[int, str]
 ) -> dict[int, RotaError]:
-    """Return why an action was refused, by the ids of the jobs on which it was."""
+    """Return why an action was refused, by the id of the job."""
     errors = {answer.job: explain_refusal(action, answer) for answer in answers}
     errors |= {
         job: RotaError(f"job {job}: the database refuses: {why}") for job, why in refusals.items()
@@ -300,7 +296,6 @@ def sort_errors(
 def sort_answers(
     action: Action, answers: Sequence[Answer], refusals: Mapping[int, str]
 ) -> ActionResult:
-    """Return the result of an action on many jobs."""
     errors = sort_errors(action, answers, refusals)
     done = [answer for answer in answers if answer.job not in errors]
     return ActionResult(

@@ -1,4 +1,4 @@
-"""Calls on schedules: put, read, pause, resume, trigger and delete them; read their runs."""
+"""Calls on schedules and on their runs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Schedules(Namespace):
     def runs(
         self, name: str, *, before: int | None = None, limit: int = 100
     ) -> Operation[builtins.list[Run]]:
-        """Return the runs of a schedule, the newest first, skipped ones included.
+        """Return the runs of a schedule, the newest first, with skipped ones.
 
         Runs are kept as long as history, also those of a deleted schedule.
 
@@ -58,7 +58,7 @@ class Schedules(Namespace):
             limit: maximum number of runs, 1 … 10,000. Defaults to 100.
 
         Raises:
-            ScheduleNotFound: no schedule has that name, and no run is left of one that had it.
+            ScheduleNotFound: no schedule has that name, and no run of a former one is left.
         """
         _check_name(name)
         check_integer(limit, "limit", 1, LIST_MAX)
@@ -94,8 +94,8 @@ class Schedules(Namespace):
             timing: those of `Timing`, each documented there: timezone, catch_up, overlap, jitter.
 
         Raises:
-            UsageError: an option is out of range, or the schedule is declared in code, where it
-                must be changed.
+            UsageError: an option is out of range, or the schedule is declared in code: change it
+                there.
             PayloadError: the payload is too large.
         """
         row = check_schedule(name, cron, job, timing).make_row()
@@ -114,8 +114,8 @@ class Schedules(Namespace):
     ) -> Operation[Schedule]:
         """Pause a schedule until a person resumes it; a deploy does not end the pause.
 
-        Jobs already enqueued run. If it is paused already, the new `why` and `by` apply and
-        `paused_at` stays. Raises ScheduleNotFound.
+        Enqueued jobs run. A second pause replaces `why` and `by`; `paused_at` stays. Raises
+        ScheduleNotFound.
         """
         return _act("pause", name, by, why)
 
@@ -130,8 +130,8 @@ class Schedules(Namespace):
         why: str | None = None,
         connection: AnyConnection | None = None,
     ) -> Operation[Schedule]:
-        """End a pause. The runs missed during it do not run later, whatever `catch_up` says.
-        Raises ScheduleNotFound."""
+        """End a pause. Runs missed during the pause never run, whatever `catch_up` says. Raises
+        ScheduleNotFound."""
         return _act("resume", name, by, why)
 
     aresume = awaitable(resume)
@@ -207,7 +207,6 @@ def _act(verb: str, name: str, by: str | None, why: str | None) -> Operation[Sch
 def put_schedule(
     row: dict[str, Any], origin: str, by: str | None, why: str | None
 ) -> Operation[Schedule]:
-    """Create or change a schedule from the columns of its row."""
     name, meta = row["name"], row["meta"]
     yield from refuse_too_large(
         row["job_type"],
@@ -226,16 +225,16 @@ def put_schedule(
 
 
 def declare_and_plan(schedules: str, release: str, job_types: list[str]) -> Operation[None]:
-    """Declare the schedules of a release that is about to be deployed, and its job types' names."""
+    """Declare the schedules and the job types' names of a release before its deploy."""
     yield from ops.declare_schedules(schedules, release, job_types, is_deploy=True)
     yield from plan_new()
 
 
 def plan_new(name: str | None = None) -> Operation[None]:
-    """Announce the first tick of the schedules that have none yet, or of the named one.
+    """Announce the first tick of all schedules without a tick, or of the named one.
 
-    A caller whose transaction may hold its locks for long names one. Nothing is enqueued: the
-    scheduler handles a tick that is due already, and a schedule that cannot be planned.
+    A caller whose transaction may hold its locks for long names a schedule. Nothing is enqueued:
+    the scheduler handles due ticks, and schedules that cannot be planned.
     """
     agenda = yield from ops.schedules_due(EVER, PORTION)
     for due in agenda.due:
@@ -248,8 +247,8 @@ def plan_new(name: str | None = None) -> Operation[None]:
 
 
 def _check_name(name: object) -> None:
-    """Raise UsageError for a value that no schedule can have as its name. It may be a name that
-    `put` refuses: a schedule inserted by SQL may have it, and must be reachable."""
+    """Raise UsageError for a value that no schedule has as its name. A name that `put` refuses is
+    fit: SQL may have inserted it."""
     if not isinstance(name, str) or not 1 <= len(name) <= NAME_MAX or "\0" in name:
         raise UsageError(f"a schedule's name must be 1 to {NAME_MAX} characters, not {name!r}")
 

@@ -1,4 +1,4 @@
-"""The keys of sealed values: which are in use, and how all is sealed under the first one again."""
+"""The keys of sealed values: the keys in use, and the rotation to a new first key."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from rota.store import ops
 from rota.store.driver import Operation
 
 PORTION = 1_000
-"""Rows of a portion: each is read and written in a transaction of its own."""
+"""Rows that one transaction reads and writes."""
 NAMED_MAX = 10
-"""Rows that a rotation names."""
+"""Most rows that a rotation names."""
 _ID, _TEXT = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,49}", r"[A-Za-z0-9+/]{38,}={0,2}"
 _SEALED = re.compile(rf'{{"key": "({_ID})", "sealed": "({_TEXT})"}}')
 """A sealed value anywhere in a document, as PostgreSQL writes jsonb."""
@@ -25,46 +25,45 @@ class KeyUse(Record, frozen=True):
     """A key of secrets, and what is sealed under it."""
 
     key: str
-    """The id of the key."""
+    """The id."""
     seals: bool
-    """Whether this environment seals with it: it is the first."""
+    """Whether the key seals here: it is this environment's first."""
     here: bool
-    """Whether this environment can open what is sealed under it: it has the key, and the package
-    cryptography."""
+    """Whether the values can be opened here, with the key and the package cryptography."""
     jobs: int
-    """Rows of unfinished and dead jobs, …"""
+    """Rows of unfinished and dead jobs that are sealed under the key."""
     history: int
-    """… of finished jobs, …"""
+    """Rows of finished jobs that are sealed under the key."""
     schedules: int
-    """… of schedules, …"""
+    """Rows of schedules that are sealed under the key."""
     batches: int
-    """… of batches with a job that follows them, …"""
+    """Rows of batches with a `then` that are sealed under the key."""
     packages: int
-    """… and of the tables of packages, such as webhook endpoints."""
+    """Rows in tables of packages that are sealed under the key, such as webhook endpoints."""
 
 
 class Rotated(Record, frozen=True):
-    """What a rotation did."""
+    """The result of a rotation."""
 
     key: str
-    """The key under which all is sealed now that this process could open."""
+    """The key under which all values are sealed that this process could open."""
     written: int
     """Rows that were sealed anew."""
     left: dict[str, int]
-    """Rows that are still sealed under other keys, by their ids."""
+    """Rows that are still sealed under other keys, by the key's id."""
     unused: list[str]
     """Keys of this environment under which nothing is sealed any more."""
     missing: list[str]
-    """Keys under which rows are still sealed, and which this environment lacks."""
+    """Keys that this environment lacks, and that still seal rows."""
     unopened: int
-    """Rows with a value that cannot be opened although its key is here: it was changed, or is
-    sealed under another key of this id. All else was sealed anew."""
+    """Rows with a value that its key does not open: changed, or sealed under another key of this
+    id. Their other values are sealed anew."""
     unopened_rows: list[str]
-    """At most 10 of them: the place, and the id or name."""
+    """At most 10 of `unopened`: the place, and the id or name."""
 
 
 def list_keys() -> Operation[list[KeyUse]]:
-    """List the keys that are in use or in this environment. It reads every job, also of history."""
+    """List the keys that are in use or in this environment. Reads every job, also of history."""
     used = yield from _count_all()
     keys = list(read_keys())
     usable = keys if find_keys_problem() is None else []
@@ -76,8 +75,8 @@ def list_keys() -> Operation[list[KeyUse]]:
 
 
 def rotate() -> Operation[Rotated]:
-    """Seal all values again that are not sealed under the first key, in portions that are committed
-    one by one: run again, it goes on. What cannot be opened is left as it is, and counted.
+    """Seal all values under the first key, in portions that are committed one by one: a second run
+    continues. A value that cannot be opened is counted, and stays.
 
     Raises:
         ConfigurationError: there is no key, or the package cryptography is missing.
@@ -112,7 +111,7 @@ def rotate() -> Operation[Rotated]:
 
 
 def _count_all() -> Operation[dict[str, Counter[str]]]:
-    """Return how many rows of each place are sealed under each key."""
+    """Return the number of sealed rows by place and key."""
     counts = {place: Counter[str]() for place in ops.SEALED_PLACES}
     for place, counted in counts.items():
         after = 0
@@ -124,8 +123,7 @@ def _count_all() -> Operation[dict[str, Counter[str]]]:
 
 
 def _reseal(document: str, keys: list[str]) -> tuple[str, bool]:
-    """Return a document in which what can be opened is sealed under the first of these keys, and
-    whether all could be opened whose key is here. All else in it stays as it is."""
+    """Return a document sealed anew, and whether each value with a known key could be opened."""
     is_whole = True
 
     def again(found: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""Selects the jobs of an action on many."""
+"""Selects jobs for an action on many."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from rota.store.driver import Operation
 from rota.store.ops import ActionRequest, Which
 
 MANY_MAX = 1_000_000
-"""Most jobs of one action. Their ids are held in memory."""
+"""Most jobs of one action; memory holds their ids."""
 MANY = 100_000
-"""Most jobs of one action, unless its caller says another number."""
+"""Most jobs of one action by default."""
 
 STATUSES_BY_DEFAULT: Mapping[Action, Sequence[Status]] = {
     Action.CANCEL: takes(Action.CANCEL),
@@ -39,8 +39,7 @@ STATUSES_BY_DEFAULT: Mapping[Action, Sequence[Status]] = {
     Action.ARCHIVE: (Status.DEAD,),
     Action.RUN_AGAIN: (),
 }
-"""The statuses of a filter that names none. No action takes a lease away, or repeats a success,
-unless its filter names that status."""
+"""The statuses of a filter without one. Unasked, no action takes a lease or repeats a success."""
 
 
 class ActionFilters(JobFilters, total=False):
@@ -55,8 +54,8 @@ class ActionFilters(JobFilters, total=False):
     error_type: str | None
     """Jobs whose last error has this class, by its stored name."""
     error: str | None
-    """Jobs with this text in their last error, 1 … 500 characters; "…" in it stands for any text.
-    Case is ignored."""
+    """Jobs with this text in their last error, 1 … 500 characters; "…" stands for any text. Case is
+    ignored."""
     release: str | None
     """Jobs last attempted by this release of your code."""
     since: datetime | Duration | None
@@ -69,11 +68,8 @@ class ActionFilters(JobFilters, total=False):
 def find_jobs(
     request: ActionRequest, filters: ActionFilters
 ) -> Operation[tuple[ActionRequest, list[int]]]:
-    """Return the ids of the jobs that filters select, and the request that fits: a job that was
-    selected while it waited and runs by now is not taken from its worker.
-
-    Raises UsageError as `select_jobs`.
-    """
+    """Return the ids of the jobs that filters select, and the request for them: a job that begins
+    meanwhile is not taken from its worker. Raises UsageError as `select_jobs`."""
     given: dict[str, Any] = {
         name: value
         for name, value in refuse_unknown(filters, ActionFilters).items()
@@ -91,7 +87,7 @@ def find_jobs(
 
 
 def select_jobs(action: Action, given: Mapping[str, Any]) -> Which:
-    """Return the selection that filters make, those of `ActionFilters` but for `ids`.
+    """Return the selection of filters without `ids`.
 
     Raises:
         UsageError: a filter is out of range, none is given, or the action is impossible for jobs

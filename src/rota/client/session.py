@@ -1,4 +1,4 @@
-"""A client on one connection, for a program that opens one, acts and ends: a command."""
+"""A client on one connection, for a command."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from rota.store.ops import ActionRequest, Answer, Behind
 
 T = TypeVar("T")
 LOOK_MS = 3_000
-"""Longest statement of who only looks."""
+"""Longest statement of a read-only session, in milliseconds."""
 
 
 class Session(DirectClient):
-    """All calls of a client, and what only the command line reads and does."""
+    """All calls of a client, and the calls that only the command line has."""
 
     def __init__(self, database: Database, connection: Any) -> None:
         super().__init__(database)
@@ -30,14 +30,13 @@ class Session(DirectClient):
     def run(
         self, operation: Operation[T], connection: Any = None, **options: Unpack[RunOptions]
     ) -> T:
-        """Run an operation on the connection; with `atomic` in one transaction."""
+        """Run an operation on the connection, with `atomic` in one transaction."""
         own = self.connection if connection is None else connection
         return self._database.run(operation, own, **options)
 
     _run = run  # no loop runs here
 
     def read_clock(self) -> datetime:
-        """Read the database's time."""
         return self.run(ops.read_clock())
 
     def read_table(
@@ -47,7 +46,7 @@ class Session(DirectClient):
         return self.run(ops.table(name, params, columns=columns))
 
     def read_top(self, limits: dict[str, Any]) -> dict[str, Any]:
-        """Read what a frame of the live view shows, with at most so many of each kind."""
+        """Read a frame of the live view, with a limit for each kind."""
         return self.run(ops.read_top(limits))
 
     def find_alert_matches(self, rule: str) -> list[AlertMatch]:
@@ -59,20 +58,18 @@ class Session(DirectClient):
         return self.run(ops.explain(jobs))
 
     def act(self, request: ActionRequest, ids: list[int]) -> tuple[list[Answer], dict[int, str]]:
-        """Act on jobs in batches of 1,000; return the answers, and why others were refused."""
+        """Act on jobs in batches of 1,000; return the answers, and why jobs were refused."""
         return self.run(ops.act_on_many(request, ids))
 
     def ids_behind(self) -> list[Behind]:
-        """List the sequences that are behind their ids; `queues.resume_copy` moves them."""
+        """List the sequences behind their ids, which `queues.resume_copy` moves."""
         return self.run(ops.ids_behind())
 
 
 @contextmanager
 def open_session(app: Client, *, is_read_only: bool) -> Iterator[Session]:
-    """Open a session on a connection of an App's pool, in one transaction.
-
-    One that is read-only writes nothing, and no statement of it takes longer than `LOOK_MS`.
-    """
+    """Open a session on a connection of an App's pool, in one transaction. A read-only session has
+    statements of at most `LOOK_MS`."""
     with app._database.lend() as connection:
         if is_read_only:
             connection.execute(b"set transaction read only")

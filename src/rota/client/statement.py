@@ -28,12 +28,11 @@ _TYPES = {
 
 
 def make_statement(row: NewRow, schema: str, paramstyle: str) -> tuple[str, Any]:
-    """Return a call of `rota.enqueue` and its parameters, each a text or None.
+    """Return a call of `rota.enqueue` and its parameters, each a text or None. Raises UsageError
+    for an unknown style.
 
-    It has no sign that a client takes for something else: casts are written without colons, and
-    no percent sign or question mark stands in it.
-
-    Raises UsageError for an unknown style.
+    No client takes a sign of it for a parameter: the text has no percent sign, no question mark,
+    and no colons of casts.
     """
     if paramstyle not in PARAMSTYLES:
         raise UsageError(

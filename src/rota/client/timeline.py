@@ -21,14 +21,13 @@ from rota.store.ops import ActionRecord, AttemptRecord, EffectRecord, Filter
 OVERLAP = "Overlap"
 """The error type of a skipped tick."""
 EXPIRED = "expired"
-"""The verdict rule of an attempt that never began: the worker in its record found the job expired.
-"""
+"""The verdict rule of an attempt that never began, because the job was expired."""
 ACTIONS_MAX = 200
-"""Most actions of one timeline; the latest ones are kept."""
+"""Most actions of one timeline: the latest."""
 EFFECTS_MAX = 1_000
-"""Most effects and steps of one timeline; the latest ones are kept."""
+"""Most effects and steps of one timeline: the latest."""
 EFFECTS_SHOWN = 6
-"""Most effects or steps in a row that are shown one by one after they are done."""
+"""Most done effects or steps in a row that are shown one by one."""
 
 
 class Entry(Record, frozen=True):
@@ -39,9 +38,9 @@ class Entry(Record, frozen=True):
     }  # fmt: skip
 
     at: datetime
-    """When it happened, an aware datetime."""
+    """An aware datetime."""
     job: int
-    """Id of the job that it is about: one of the chain."""
+    """Id of its job, one of the chain."""
     what: str
     """One word: enqueued, failed, dead, succeeded …, or the verb of an action."""
     text: str
@@ -55,22 +54,21 @@ class Entry(Record, frozen=True):
 
 
 class Timeline(Record, frozen=True):
-    """A job, the jobs that it was requeued from and as, and what happened to all of them, in
-    order."""
+    """A job, the jobs that it was requeued from and as, and what happened to all, in order."""
 
     __json_names__: ClassVar[dict[str, str | None]] = {"entries": "timeline"}
 
     job: Job
     """The job that was asked for."""
     chain: list[Job]
-    """The job and those that it was requeued from and as, by id."""
+    """The job, and the jobs that it was requeued from and as, by id."""
     attempts: list[AttemptRecord]
-    """The job's own attempts that did not succeed."""
+    """The job's own attempts without success."""
     entries: list[Entry]
-    """What happened to the jobs of the chain, the earliest first."""
+    """What happened to the chain, the earliest first."""
 
     def facts(self, read_json: ReadJson) -> dict[str, Any]:
-        """Return its values by their names in JSON. Called by the command line."""
+        """Return the values by their names in JSON, for the command line."""
         facts = super().facts(read_json)
         return {**facts, "chain": [job.id for job in self.chain]}
 
@@ -120,7 +118,7 @@ def collect_entries(
     ]
     entries += [_make_effect_entry(effect) for effect in effects]
     entries += [_make_action_entry(action, {job.id for job in chain}, id) for action in actions]
-    # The sort is stable: entries of the same instant keep their order.
+    # The sort is stable: entries of one instant keep their order.
     return sorted(entries, key=lambda entry: (entry.at, _RANK.get(entry.what, 1)))
 
 
@@ -131,7 +129,7 @@ _RANK = {
     Status.SUCCEEDED: 2, Status.CANCELLED: 2,
     "waits": 3, "halts": 3,
 }  # fmt: skip
-"""Within one transaction an action comes before its effect, and the end of the job last."""
+"""The order within one transaction: an action before its effect, the end of the job last."""
 
 
 def _list_entries_of_job(
@@ -165,7 +163,7 @@ def _list_entries_of_job(
 _MOVED = ("run_at", "expires_at", "priority", "queue")
 """What a reschedule may change, in the order of its entry."""
 _OUTCOME = {"queued": "returned to the queue"}
-"""The word for an attempt that was not charged, after which the job was queued again."""
+"""The word for an uncharged attempt whose job was queued again."""
 
 
 def _describe_enqueue(job: Job) -> str:
@@ -235,7 +233,7 @@ def _describe_end(job: Job) -> str:
 
 
 def describe_resolution(job: Job) -> str | None:
-    """Say who archived a dead job, why, and as which job it runs again; None: not archived."""
+    """Return who archived a dead job, why, and its new job; None: not archived."""
     resolution: Any = job.resolution
     if not isinstance(resolution, dict):
         return None
@@ -248,7 +246,7 @@ def describe_resolution(job: Job) -> str | None:
 
 
 def fold(entries: Sequence[Entry]) -> list[Entry]:
-    """Return entries with one for the middle of many effects or steps in a row that are done."""
+    """Return entries with one entry for the middle of many done effects or steps in a row."""
     folded: list[Entry] = []
     for (job, what, is_done), run in groupby(entries, _read_effect):
         many = list(run)
@@ -304,7 +302,7 @@ def _make_action_entry(action: ActionRecord, chain: Collection[int], id: int) ->
 
 
 def _name_target(action: ActionRecord, detail: dict[str, Any]) -> str:
-    """Name what an action on no single job was done to, and what it became."""
+    """Name the target of an action on no single job, and its new state."""
     match action.verb:
         case "set_max_running":
             return f"queue {action.queue} to {detail.get('to') or 'no limit'}"

@@ -1,8 +1,7 @@
-"""What an application puts around its attempts and its enqueues: functions that return a context
-manager.
+"""Functions that an application puts around its attempts and its enqueues.
 
-An error passes through a context manager and never ends in one: a job that failed must not succeed
-because somebody logged its error.
+Each returns a context manager. An error passes through it and never ends in it: a job that failed
+must not succeed because somebody logged its error.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from rota.errors import DeclarationError, UsageError
 
 Manager = AbstractContextManager[Any] | AbstractAsyncContextManager[Any]
 Around = Callable[["Context"], Manager]
-"""Is around one attempt."""
+"""A function around one attempt."""
 EnqueueAround = Callable[
     [Sequence["NewJob"]], AbstractContextManager["Mapping[str, Any] | None", bool | None]
 ]
-"""Is around one call that enqueues; the mapping is added to the meta of its jobs."""
+"""A function around one call that enqueues; its mapping is added to the meta of the jobs."""
 
 Exit = Callable[["type[BaseException] | None", "BaseException | None", "TracebackType | None"], Any]
 
@@ -80,10 +79,10 @@ def is_async(around: Callable[..., Any]) -> bool:
 
 
 def make_manager(around: Callable[[Any], Any], value: Any, *, may_await: bool) -> Any:
-    """Call a function that goes around; return the context manager that it made.
+    """Return the context manager that a function around an attempt or an enqueue makes.
 
     Raises:
-        UsageError: it made something else, or an async one where nothing can be awaited.
+        UsageError: the function made something else, or an async one where nothing can await it.
     """
     made = around(value)
     kind = type(made)
@@ -116,7 +115,6 @@ def apass_errors_on(leave: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def name_of(around: object) -> str:
-    """Return the name of a function, for an error."""
     return getattr(around, "__qualname__", None) or repr(around)
 
 

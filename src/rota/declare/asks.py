@@ -1,4 +1,4 @@
-"""How a job type makes what a job asks of its rate limit and of its breaker, and reads it again."""
+"""What a job asks of its rate limit and its breaker: made at the enqueue, and read again."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ class AsksMaker:
     """The functions that a job type declares for its limit and its breaker."""
 
     required: tuple[str, ...]
-    """What the row of a job must say, of `limit`, `cost` and `breaker`: what a function makes that
-    is no argument. Where it is one, the row says it if its payload has it in another form."""
+    """What of `limit`, `cost` and `breaker` a row says unless its payload has it."""
 
     def __init__(self, limit: RateLimit | None, makers: Mapping[str, KeyMaker | None]) -> None:
         self._limit = limit
@@ -50,8 +49,7 @@ class AsksMaker:
         }
 
     def read_breaker_key(self, job: Job) -> str:
-        """Return the key of a job, as the SQL function `asks_key` does; "" if the type has none or
-        the row of the job says none, as of one from before the type declared keys."""
+        """Return the breaker key of a job as the SQL function `asks_key` does; "": it has none."""
         value = self._read(job, "breaker") if "breaker" in self.makers else None
         if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**100:
             return str(value)
@@ -66,7 +64,7 @@ class AsksMaker:
 
 
 def _decode(text: str) -> dict[str, Any]:
-    """Return an object of JSON; empty if it cannot be read, as the job is dead then."""
+    """Return an object of JSON; empty for unreadable text: the job is dead then."""
     try:
         found = msgspec.json.decode(text)
     except (msgspec.MsgspecError, RecursionError):

@@ -24,20 +24,20 @@ class Breaker:
     """
 
     name: str | None = None
-    """1 … 200 printable characters without blanks. Job types that give one name share one breaker.
+    """1 … 200 printable characters without blanks. Job types with the same name share the breaker.
     Defaults to the job type's name."""
     key: PlainKeyFunction | None = None
-    """A function that makes the key of the endpoint from the handler's arguments that it names, as
-    in `lambda url: urlsplit(url).hostname`. Each key is a breaker of its own. The enqueue
-    calls it; where it raises, nothing is inserted. Defaults to none: one breaker."""
+    """A function of the handler's arguments that it names, as in `lambda url:
+    urlsplit(url).hostname`. It makes the key of the endpoint at the enqueue; where it raises,
+    nothing is inserted. Each key is a breaker of its own. Defaults to none: one breaker."""
     failures: int = 5
-    """It opens after this many failures, 1 … 1,000, …"""
+    """Failures `within` the time, 1 … 1,000, that open the breaker."""
     within: Duration = "1m"
-    """… within this time, whatever succeeds between them."""
+    """The time in which failures count, whatever succeeds between them."""
     open_for: Duration = "30s"
-    """How long no job starts then; doubled each time that the trial after it fails too."""
+    """How long no job starts; doubled each time that the trial afterwards fails too."""
     max_open: Duration = "15m"
-    """The longest of these times."""
+    """The longest time that no job starts."""
 
     def __post_init__(self) -> None:
         if self.name is not None:
@@ -52,11 +52,7 @@ class Breaker:
             )
 
     def make_rules(self, job_type: str) -> BreakerRules:
-        """Return its figures, for a job type of this name.
-
-        Raises:
-            DeclarationError: it has no name, and that of the job type cannot be one.
-        """
+        """Return the figures for a job type. Raises DeclarationError for a name with blanks."""
         if self.name is None and " " in job_type:
             raise DeclarationError(
                 f"job type {job_type!r}: give its breaker a name without blanks, as in "

@@ -16,10 +16,10 @@ _making_items = threading.Lock()
 
 
 class CallContext(Context):
-    """The context of a handler that takes a list: `items` has that of each job.
+    """The context of a handler that takes a list: `items` has the context of each job.
 
-    `job` is the first one's. What belongs to one job (effects, steps, progress, completion) is
-    refused here, because it would be the first job's.
+    `job` is the first job. Effects, steps, progress and completion, which belong to one job, are
+    refused.
     """
 
     def __init__(
@@ -53,7 +53,6 @@ class CallContext(Context):
         self._refuse("complete")
 
     def _request_stop(self, why: str) -> None:
-        """Ask the handler to stop with all of its jobs."""
         super()._request_stop(why)
         self._stop_items()
 

@@ -1,5 +1,4 @@
-"""What is easily forgotten of a job type, as its options and the code of its handler show it. Pure:
-no handler runs."""
+"""What a job type may lack, as its options and its handler's code show. Pure: no handler runs."""
 
 from __future__ import annotations
 
@@ -38,10 +37,10 @@ class Hint(NamedTuple):
 
     job_type: str
     place: str
-    """File and line of its handler."""
+    """File and line of the handler."""
     about: Literal["repeated", "timeout", "expires"]
     message: str
-    """What is so, and what to do."""
+    """The problem and its cure."""
 
 
 def find_hints(types: Iterable[Declaration]) -> list[Hint]:
@@ -83,7 +82,7 @@ def _judge(
 
 
 def _find_first(known: Iterable[str], names: set[str], modules: set[str]) -> str | None:
-    """Return the first of the known modules of which code uses something; None: of none."""
+    """Return the first known module that the code uses; None: it uses none."""
     for one in sorted(known):
         parent, _, last = one.rpartition(".")
         is_imported = any(f"{module}.".startswith(f"{one}.") for module in modules)
@@ -93,8 +92,7 @@ def _find_first(known: Iterable[str], names: set[str], modules: set[str]) -> str
 
 
 def _read(handler: Callable[..., Any]) -> tuple[set[str], set[str]]:
-    """Return the names in the code of a handler and of the functions of its package that it
-    reaches by name, and the modules that they come from."""
+    """Return the names that a handler and functions of its package reach, and their modules."""
     names, modules, seen = set[str](), set[str](), set[CodeType]()
     home = handler.__module__.partition(".")[0]
     found: list[Any] = [inspect.unwrap(handler)]
@@ -123,8 +121,7 @@ def _read(handler: Callable[..., Any]) -> tuple[set[str], set[str]]:
 
 
 def _list_names(code: CodeType, modules: set[str]) -> Iterator[str]:
-    """Yield the names of globals, free variables and attributes in a function's code, and of the
-    functions within; add what it imports to `modules`."""
+    """Yield the names in a function's code and in inner functions; add its imports to `modules`."""
     modules.update(one.argval for one in dis.get_instructions(code) if one.opname == "IMPORT_NAME")
     yield from (*code.co_names, *code.co_freevars)
     for constant in code.co_consts:

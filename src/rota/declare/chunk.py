@@ -1,5 +1,4 @@
-"""Job types whose handler takes many jobs in one call: their options, and how one job's payload
-becomes one item of the list."""
+"""Job types whose handler takes many jobs in one call: each payload is one item of a list."""
 
 from __future__ import annotations
 
@@ -21,8 +20,7 @@ from rota.errors import DeclarationError, PayloadError, UsageError
 from rota.model.units import Duration
 
 CHUNK_MAX = 10_000
-"""A call's jobs are claimed, held and finished one by one: more would lie in one worker's memory
-while others are idle."""
+"""More claimed jobs would lie in one worker's memory while other workers are idle."""
 WAIT_S_MAX = 10.0
 """Jobs that wait for others have a lease that is not renewed."""
 _JOBS, _WAIT = whole(1, CHUNK_MAX, "jobs"), duration(0.0, WAIT_S_MAX)
@@ -33,16 +31,13 @@ _BEFORE, _AFTER = f'{{"{_ITEM}":', "}"
 
 @dataclass(frozen=True)
 class Chunk:
-    """One call of the handler takes many jobs.
-
-    Raises UsageError for a value out of range.
-    """
+    """One call of the handler takes many jobs. Raises UsageError for a value out of range."""
 
     jobs_max: int
     """Most jobs of a call, 1 … 10,000."""
     wait: Duration = "0s"
     """How long a job waits for others before the handler is called with fewer, 0 … 10 s. Defaults
-    to 0: a call takes what has been claimed."""
+    to 0: a call takes what is claimed."""
 
     def __post_init__(self) -> None:
         _JOBS.check(self.jobs_max, "chunk")
@@ -64,11 +59,10 @@ def read_chunk(value: Any, *, in_process: bool) -> Chunk | None:
 
 
 class ItemCodec(Codec):
-    """Encodes and decodes the payloads of a type whose handler takes a list: each payload is one
-    item of it. The job's arguments are the fields of the item."""
+    """The codec of a handler that takes a list. A job's arguments are the fields of its item."""
 
     parameter: str
-    """The handler's, which takes the list."""
+    """The parameter of the handler that takes the list."""
 
     def __init__(self, job_type: str, parameter: str, kind: Any) -> None:
         super().__init__(job_type, [], {})
@@ -87,20 +81,19 @@ class ItemCodec(Codec):
 
     @property
     def parameters(self) -> frozenset[str]:
-        """The names of the item's attributes."""
         return frozenset(self._attributes)
 
     @property
     def secret_parameters(self) -> frozenset[str]:
-        """Of these, those that are a Secret."""
+        """The attributes whose type is Secret."""
         return frozenset(name for name, field in self._attributes.items() if field in self.secret)
 
     @classmethod
     def of(cls, func: Callable[..., Any], *, job_type: str, takes_context: bool) -> ItemCodec:
-        """Build the codec of a handler with one parameter, `list[P]`.
+        """Return the codec of a handler with one parameter, `list[P]`.
 
         Raises:
-            DeclarationError: it has another signature, or P is no class with named fields that JSON
+            DeclarationError: the signature is another, or P is no class with named fields that JSON
                 can give.
         """
         # What every handler must keep to.
@@ -124,10 +117,10 @@ class ItemCodec(Codec):
     def encode(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], index: int | None = None
     ) -> str:
-        """Return the JSON text of one item: given as it is, or as its fields.
+        """Return the JSON text of one item, given as it is or as its fields.
 
         Raises:
-            PayloadError: it does not fit the item's type, or cannot be stored.
+            PayloadError: the item does not fit its type, or cannot be stored.
         """
         if (args and kwargs) or len(args) > 1:
             why = f"a job takes one {_name(self._kind)}, or its fields by name"
@@ -148,7 +141,7 @@ class ItemCodec(Codec):
         return self.seal(text, index)
 
     def _reveal(self, item: Any) -> dict[str, Any]:
-        """Return the fields of an item, its secrets in clear."""
+        """Return the fields of an item, with secrets in clear."""
         if not isinstance(item, Mapping):
             fields = ((field, getattr(item, name)) for name, field in self._attributes.items())
             item = {field: one for field, one in fields if one is not msgspec.UNSET}
@@ -170,7 +163,7 @@ class ItemCodec(Codec):
         """Return the item of a stored payload, and the names of its unknown fields.
 
         Raises:
-            PayloadError: it does not fit the item's type.
+            PayloadError: the payload does not fit the item's type.
         """
         text = payload if isinstance(payload, str) else payload.decode()
         try:
@@ -196,7 +189,7 @@ class ItemCodec(Codec):
         return items, frozenset(found) - self.names
 
     def read_one(self, name: str, value: Any) -> Any:
-        """As of any codec, for an attribute of the item."""
+        """As `Codec.read_one`, for an attribute of the item."""
         return super().read_one(self._attributes.get(name, name), value)
 
     def _is_item(self, value: object) -> bool:
@@ -226,7 +219,7 @@ _fields_of_many = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 class _Field(NamedTuple):
     attribute: str
     name: str
-    """As JSON has it."""
+    """The name in JSON."""
     is_required: bool
     hint: Any
 

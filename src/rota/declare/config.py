@@ -11,56 +11,52 @@ from rota.errors import ConfigurationError, UsageError
 from rota.model.bounds import check_integer, check_queue
 
 SLOTS = 10
-"""Most jobs that a worker runs at once, if its queues have no slots of their own."""
+"""Most jobs that a worker runs at once over all queues without slots of their own."""
 SLOTS_MAX = 10_000
 URGENT_SHARE = 5
-"""One slot in so many is for jobs with a priority above 0, unless a setting says otherwise."""
+"""One slot in this many is for jobs with a priority above 0, unless a setting says otherwise."""
 PROCESSES_MAX = 64
 """Most worker processes of one `rota work`."""
 HEALTH_PORT_MAX = 65_535
 Queues: TypeAlias = Mapping[str, int | None] | Iterable[str]
-"""The queues to serve: slots by name, or names. Those without a number share the other slots."""
+"""The queues to serve: slots by queue, or names. None: the queue shares the other slots."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerConfig:
-    """How one worker process works."""
+    """The settings of one worker process."""
 
     queues: dict[str, int | None] | None = None
-    """Slots by queue, None: it shares `slots` with the others; or None: every queue of the App's
-    types plus `default`, sharing `slots`."""
+    """Slots by queue; None: the queue shares `slots`. In place of the mapping, None: every queue of
+    the App's types, and `default`."""
     slots: int = SLOTS
     """Most jobs at once over all queues without slots of their own."""
     urgent_slots: int | None = None
-    """Slots that only jobs with a priority above 0 may take, of each queue with slots of its own or
-    of those that all share; None: one in five, at least one of two."""
+    """Slots only for jobs with a priority above 0, per queue with its own slots or per shared
+    slots; None: one in five, at least one of two."""
     drain: bool = False
-    """Stop when nothing is due any more."""
+    """Whether the worker stops when nothing is due any more."""
     drain_for_s: float | None = None
-    """In a drain: seconds after which it stops claiming; None: no limit."""
+    """Seconds after which a drain stops claiming; None: no limit."""
     grace_s: float = 30.0
-    """How long running handlers may continue after a stop request, before they are stopped and
-    their jobs handed back."""
+    """Seconds for running handlers after a stop request, before their jobs go back."""
     poll_s: float = 0.9
-    """The longest pause between two claims of an idle worker: a job is picked up within it even
-    without a notification."""
+    """The longest pause between two claims of an idle worker, with or without a notification."""
     poll_least_s: float = 0.004
-    """The first pause when no job is due; it doubles up to `poll_s`."""
+    """The first pause when no job is due; each next one is twice as long, up to `poll_s`."""
     listening_poll_s: float = 1.3
-    """The longest pause of an idle worker that is woken for new jobs. Of several such workers one
-    looks, twice as often, for what no wake-up tells; the others hear of it."""
+    """The longest pause of an idle worker that is woken for new jobs. One of several such workers
+    looks twice as often for what no wake-up tells, and wakes the rest."""
     alert_url: str | None = None
     """Where alerts are posted; None: nowhere."""
     ping_url: str | None = None
-    """URL that is requested after each good pass of upkeep; None: none. For a drain the App
-    requests it at the end."""
+    """URL requested after each good pass of upkeep, and by the App after a drain; None: none."""
     stop_after_s: float | None = None
     """Stop after this many seconds, with the grace period; None: never."""
     asks_limits: bool = True
-    """Whether rate limits and breakers are asked: neither in a test, which would wait for them, nor
-    for a job that a person picked."""
+    """Whether rate limits and breakers count: not in a test or for a job that a person picked."""
     buffer_s: float = 1.0
-    """A claimed job that has waited this long for a slot is handed back to other workers."""
+    """Seconds after which a claimed job that waits for a slot goes back to other workers."""
 
     @classmethod
     def make(
@@ -88,7 +84,7 @@ class WorkerConfig:
             raise UsageError(f"grace must not be negative: {self.grace_s:g} s")
 
     def count_urgent_slots(self, slots: int) -> int:
-        """Return how many of so many slots only jobs with a priority above 0 may take."""
+        """Return how many of these slots only jobs with a priority above 0 may take."""
         if self.urgent_slots is not None:
             return self.urgent_slots
         return max(slots // URGENT_SHARE, 1) if slots > 1 else 0
@@ -109,10 +105,10 @@ def read_queues(given: Queues | None) -> dict[str, int | None] | None:
 def find_urgent_slots(
     given: int | None, queues: Mapping[str, int | None] | None, slots: int
 ) -> int | None:
-    """Return the slots for urgent jobs that code gives, or else the environment; None: neither.
+    """Return the slots for urgent jobs from code, or else from the environment; None: neither.
 
     Raises:
-        ConfigurationError: those of the environment are no number, or leave no slot for others.
+        ConfigurationError: the environment has no number, or leaves no slot for other jobs.
     """
     text = os.environ.get("ROTA_RESERVED") if given is None else None
     if not text:
@@ -128,7 +124,7 @@ def find_urgent_slots(
 def check_urgent_slots(
     urgent_slots: Any, queues: Mapping[str, int | None] | None, slots: int, name: str
 ) -> None:
-    """Raise UsageError unless they leave a slot for other jobs, in each queue with its own."""
+    """Raise UsageError unless each queue with slots of its own keeps a slot for other jobs."""
     check_integer(urgent_slots, name, 0, SLOTS_MAX - 1)
     groups = {queue: own for queue, own in (queues or {}).items() if own is not None}
     if not queues or None in queues.values():

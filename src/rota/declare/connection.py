@@ -1,8 +1,7 @@
 """The connections of other libraries that calls of Rota take, for type checkers.
 
-They are told apart by what they can do, and no library is named but psycopg. So a checker knows
-them in a program that has only some of the libraries. When a program runs, a driver of
-`store/drivers/` knows an object by the name of its class.
+A checker knows a connection by its methods, so only psycopg must be installed. At run time a driver
+of `store/drivers/` knows an object by the name of its class.
 """
 
 from __future__ import annotations

@@ -35,21 +35,20 @@ T = TypeVar("T")
 
 NOTE_MAX = 200
 PROGRESS_MOST = 2**53
-"""Up to this, every JSON reader keeps a whole number exact."""
+"""Up to this number, every JSON reader keeps a whole number exact."""
 
 _making_journals = threading.Lock()
 _current: ContextVar[Context | OpensContext | None] = entered
 
 
 class OpensContext(Protocol):
-    """A running attempt, which makes its context when somebody asks for it."""
+    """A running attempt, which makes its context on demand."""
 
     def open_context(self) -> Context: ...
 
 
 class Completes(Protocol):
-    """Finishes the job of a context in a transaction of its handler's: the worker's part of
-    `Context.complete`."""
+    """The worker's part of `Context.complete`: finishes the job in the handler's transaction."""
 
     def complete(self, context: Context, connection: Any, result_json: str | None) -> Any: ...
     def open(self) -> AbstractContextManager[Any]: ...
@@ -78,8 +77,7 @@ class Context:
         self.state = state
         """What the App's lifespan yielded in this process; None without one."""
         self.results: Results = NO_RESULTS if results is None else results
-        """What came of the jobs that this one has waited for (`rota.WaitFor`), by their ids; empty
-        before its first wait is over."""
+        """The results of the jobs of `rota.WaitFor`, by id; empty before the first wait is over."""
         self._stopped: str | None = None
         self._progress: tuple[float, float | None, str | None] | None = None
         self._stored: tuple[float, float | None, str | None] | None = None
@@ -89,7 +87,7 @@ class Context:
         self._on_progress = on_progress
         self._completer = completer
         self._completed_on: object = None
-        """The connection on which the job was finished last, by the completer."""
+        """The connection of the last `complete`."""
         self._effects = effects
         self._journal: Journal | None = None
         self._jobs = jobs
@@ -100,14 +98,12 @@ class Context:
     @property
     def app(self) -> Any:
         """The `rota.App` of the job: `ctx.app.enqueue("name", …)`, without an import of its module.
-        With `process=True` it is the one that the handler's process has imported: it has
-        connections of its own, and its lifespan is not entered.
-
-        A checker sees Any; `app: rota.App = ctx.app` says more. (A context is below the App.)
+        With `process=True` the App of the handler's process: its connections are its own, and its
+        lifespan is not entered. For a checker, write `app: rota.App = ctx.app`.
 
         Raises:
-            UsageError: no App has the job type, or the handler's process does not find it: declare
-                the handler with a decorator.
+            UsageError: no App has the job type, or the handler's process does not find the App:
+                declare the handler with a decorator.
         """
         if self._jobs is None:
             raise UsageError("ctx.app: no App is known here that has the job's type")
@@ -115,14 +111,14 @@ class Context:
 
     @property
     def items(self) -> Sequence[Context]:
-        """The contexts of the jobs of this call: of a type with `chunk`, one for each item of the
-        list; otherwise this one alone."""
+        """The contexts of the jobs of this call: with `chunk` one for each item of the list,
+        otherwise this context alone."""
         return (self,)
 
     @property
     def scheduled_for(self) -> datetime | None:
-        """The time for which a schedule enqueued the job: the same at every attempt, however
-        late it runs. None if no schedule enqueued it, or if a person triggered it."""
+        """The time for which a schedule enqueued the job: the same at every attempt, however late.
+        None: no schedule enqueued it, or a person triggered it."""
         return self.job.scheduled_for
 
     @property
@@ -134,21 +130,19 @@ class Context:
 
     @property
     def cancelled(self) -> str | None:
-        """Why the attempt should stop: the job was cancelled, it timed out, lost its lease, or the
-        worker is going down. None: it should continue."""
+        """Why the attempt should stop: the job was cancelled, timed out or lost its lease, or the
+        worker is going down. None: the attempt should continue."""
         return self._stopped
 
     def raise_if_cancelled(self) -> None:
-        """Raise `AttemptCancelled` if the attempt should stop. Plain functions call it between
-        steps, because a thread cannot be stopped from outside."""
+        """Raise `AttemptCancelled` if the attempt should stop. Plain functions call this method
+        between steps, because a thread cannot be stopped from outside."""
         if self._stopped is not None:
             raise AttemptCancelled(self._stopped)
 
     def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
-        """Report progress. From any thread, as often as you like: the worker stores the latest
-        report about once a second, and the last one when the handler ends.
-
-        A stored report stays with the job until the next one, also into the next attempt.
+        """Report progress, from any thread, as often as you like. The worker stores the latest
+        report about once a second, and when the handler ends; it stays for the next attempt.
 
         Args:
             done: how much is done, 0 … 2**53.
@@ -163,7 +157,7 @@ class Context:
         self._progress = (
             _amount(done, "done"),
             None if total is None else _amount(total, "total"),
-            # Here it is known whose values to mask.
+            # The secrets to mask are known here.
             scrub(note) if note else note,
         )
         if self._on_progress is not None:
@@ -173,14 +167,14 @@ class Context:
         """Return a transaction whose commit also finishes the job: `with ctx.transaction() as
         connection:`, or `async with` in an async handler.
 
-        The connection is one of psycopg's, opened for the block and closed after it. What the
-        block writes with it is committed together with the success of the job, or not at all: if
-        the block raises, or if the job was lost meanwhile, everything is rolled back, and the
-        attempt ends as by that error. The server ends the connection if the block sends nothing for
-        a minute. Within the block of an effect or a step it raises UsageError.
+        The connection is a psycopg connection, opened for the block. The writes of the block are
+        committed together with the success of the job, or not at all: if the block raises, or the
+        job was lost meanwhile, all is rolled back, and the attempt ends as by that error. The
+        server ends a connection that sends nothing for a minute. Within the block of an effect or a
+        step it raises UsageError.
 
         The job succeeds with the commit, before the handler returns a result: if other jobs wait
-        for it, give that to `complete` in the block.
+        for the result, give it to `complete` in the block.
         """
         return JobTransaction(self)
 
@@ -189,17 +183,17 @@ class Context:
         connection, await it.
 
         The commit makes the job succeed, whatever the handler does afterwards. If the transaction
-        is not committed, the attempt has failed, even if the handler returns.
+        is not committed, the attempt fails, even if the handler returns.
 
         Args:
-            connection: one that `using(connection=…)` takes, to the database of the job, in a
+            connection: as `using(connection=…)` takes it, to the database of the job, in a
                 transaction. Its role needs the rights of a worker.
-            result: the job's result, in place of what the handler returns; that is stored after the
-                commit, and lost if the process dies before.
+            result: the job's result. It replaces the handler's return value, which is stored after
+                the commit and lost if the process dies before.
 
         Raises:
-            UsageError: no transaction is open; an effect or a step is; the result has no JSON form
-                or is over 64 KiB.
+            UsageError: no transaction is open; an effect or a step is open; the result has no JSON
+                form or is over 64 KiB.
             AttemptCancelled: this attempt does not hold the job any more. Roll back.
         """
         encoded, problem = (None, None) if result is None else encode_result(result)
@@ -223,23 +217,23 @@ class Context:
         safe: Errors = (),
         not_done: datetime | None = None,
     ) -> EffectBlock:
-        """Guard something that must not be repeated blindly, such as a mail or a charge:
-        `ctx.effect("welcome_email:user:42").call(send, 42)`, which an async handler awaits. It
-        calls the function, or returns what it returned when the effect was done.
+        """Guard a call that must not be repeated blindly, such as a mail or a charge:
+        `ctx.effect("welcome_email:user:42").call(send, 42)`, which an async handler awaits. `call`
+        calls the function, or returns the kept result of an effect that is done.
 
-        Before the call the intent is committed, after it its result. If the call ends without
-        a result, whatever the reason, it may have happened: unless the error proves that it did not
-        (the server refused the connection or the request; `effect.not_done(…)`; one of `safe`).
+        The intent is committed before the call, the result after it. A call that ends without a
+        result may have happened, unless the error proves that it did not: the server refused the
+        connection or the request, the error is `effect.not_done(…)`, or `safe` has it.
 
         Where one function is too little, write a block: `with ctx.effect(key) as effect:`, or
-        `async with`. It always runs, and must ask `effect.done` whether to do it.
+        `async with`. It always runs, and must ask `effect.done` whether to act.
 
         Args:
             key: names the effect among all jobs, by the business event; 1 to 255 characters.
-            about: what it is found by, and shown with, from before it happens: JSON of at most 4
-                KiB, as in `{"to": "ada@example.org"}`. Defaults to nothing.
-            if_uncertain: what a later attempt does if it may have happened: "dead" ends the job, so
-                to ask the provider; "skip" treats it as done; "repeat" does it again.
+            about: what finds and shows the effect, from before it happens: JSON of at most 4 KiB,
+                as in `{"to": "ada@example.org"}`. Defaults to nothing.
+            if_uncertain: what a later attempt does if the effect may have happened: "dead" ends the
+                job, so that you ask the provider; "skip" treats it as done; "repeat" repeats it.
             safe: exception classes and status codes that prove that nothing happened.
             not_done: the `intended_at` of an uncertain effect that you found not to have happened:
                 if nobody has begun it since, it is done, whatever `if_uncertain` is.
@@ -247,8 +241,8 @@ class Context:
         Raises:
             UsageError: an argument is invalid, the effect is open in this attempt, or the `with`
                 of an async handler is no `async with`.
-            Dead: it may have happened, and you must ask the provider.
-            Snooze: another job is at it; this one comes back later, and no attempt counts.
+            Dead: the effect may have happened, and you must ask the provider.
+            Snooze: another job is at it; this job comes back later, and no attempt counts.
             AttemptCancelled: this attempt does not hold the job any more.
         """
         return EffectBlock(
@@ -283,25 +277,25 @@ class Context:
         if_uncertain: IfUncertain = "repeat",
         **kwargs: Any,
     ) -> Any:
-        """Call a function once for this job, and keep what it returns: a retried or requeued job
-        gets the kept value, and runs only what is missing. In an async handler, await it.
+        """Call a function once for this job, and keep its result: a retried or requeued job gets
+        the kept result, and runs only what is missing. In an async handler, await it.
 
-        A step is at least once, as a job is: if it was interrupted, it runs again, unless
+        A step runs at least once, as a job does: an interrupted step runs again, unless
         `if_uncertain` says otherwise. Steps must be called in the same order in every attempt.
 
         Args:
             name: names the step in its job; 1 to 255 characters.
-            fn: a function; in an async handler an async one. A plain one is given there to
-                `asyncio.to_thread`, as its first argument.
+            fn: a function; in an async handler an async one, or `asyncio.to_thread` with a plain
+                function as its first argument.
             if_uncertain: as for `effect`.
 
         Returns:
-            What `fn` returned, after a way through JSON: in its annotated type, if it has one.
+            The result of `fn`, after a way through JSON: in its annotated type, if it has one.
 
         Raises:
             UsageError: an argument is invalid, or the name was used before in this attempt.
-            Dead: the steps are called in another order than before; the result cannot be kept; it
-                may have happened, and you must ask the provider.
+            Dead: the steps are called in another order than before; the result cannot be kept; the
+                step may have happened, and you must ask the provider.
             Snooze, AttemptCancelled: as `effect`.
         """
         block = StepBlock(self._find_journal(), name, if_uncertain, fn, args)
@@ -309,7 +303,7 @@ class Context:
 
     @property
     def _unasked_effects(self) -> list[str]:
-        """The effects that were done before, and whose blocks did not ask `effect.done`."""
+        """Done effects whose blocks did not ask `effect.done`."""
         return [] if self._journal is None else list(self._journal.unasked)
 
     def _find_journal(self) -> Journal:
@@ -325,7 +319,6 @@ class Context:
 
     @property
     def _has_news(self) -> bool:
-        """Whether the latest progress report is not stored yet."""
         return self._progress is not self._stored
 
     def _encode_progress(self) -> str:
@@ -418,4 +411,4 @@ def find_entered(of: contextvars.Context) -> Context | OpensContext | None:
 
 
 enter = _current.set
-"""Make a context, or what opens one, that of the current task or copied context."""
+"""Set the context, or what opens it, of the current task or copied context."""

@@ -1,7 +1,4 @@
-"""A declared job type as the package itself sees it: a handler with its policy and payload codec.
-
-Nothing here knows the App or the database.
-"""
+"""A declared job type inside the package: handler, rules and codec. Knows no database."""
 
 from __future__ import annotations
 
@@ -31,8 +28,6 @@ T = TypeVar("T")
 
 
 class Declaration:
-    """What a job type declares: its function with its options, its rules and its codec."""
-
     def __init__(
         self,
         jobs: SenderOfJobs,
@@ -43,14 +38,14 @@ class Declaration:
         chunk: Chunk | None = None,
     ) -> None:
         self.jobs = jobs
-        """Those among which it is declared."""
+        """The `Jobs` that declares the type."""
         self.name = name
         self.func = func
         self.takes_context = takes_context
         self.options = options
         self.chunk = chunk
-        """How many jobs one call takes; None: one, whose arguments are the call's."""
-        # Also under a plain decorator: what that returns is awaited.
+        """How many jobs a call takes; None: one, whose arguments are the call's."""
+        # Also under a plain decorator: its coroutine is awaited.
         self.is_async = inspect.iscoroutinefunction(inspect.unwrap(func))
         if (
             inspect.isgeneratorfunction(func)
@@ -62,7 +57,7 @@ class Declaration:
             )
         self.place = _find_place(func)
         self.item_codec: ItemCodec | None = None
-        """The codec of a type that takes many jobs in one call; None: of any other."""
+        """None: a call takes one job."""
         if chunk is not None:
             self.item_codec = ItemCodec.of(func, job_type=name, takes_context=takes_context)
         self.codec = self.item_codec or Codec.of(func, job_type=name, takes_context=takes_context)
@@ -71,9 +66,9 @@ class Declaration:
         self.group_maker = self._make_maker("group_key", options.group_key)
         breaker = options.breaker
         self.breaker = None if breaker is None else breaker.make_rules(name)
-        """When its breaker opens; None: it has none."""
+        """None: the type has no breaker."""
         self.breaker_key = self._make_maker("breaker key", None if breaker is None else breaker.key)
-        """What makes the key of its breaker; None: it has no keys."""
+        """None: its breaker has no keys."""
         self.rules = RetryRules(
             options.max_attempts,
             options.retry,
@@ -92,14 +87,13 @@ class Declaration:
                 "breaker": self.breaker_key,
             },
         )
-        """What makes the keys and the cost that a job has there."""
 
     def __repr__(self) -> str:
         return f"<job type {self.name!r}>"
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Its name and its former ones."""
+        """The name and the former names."""
         return self.name, *self.options.aliases
 
     def _make_maker(self, option: str, func: Callable[..., Any] | None) -> KeyMaker | None:
@@ -116,8 +110,7 @@ class Declaration:
         )
 
     def is_again(self, before: Declaration) -> bool:
-        """Whether this is the declaration `before`, run once more. A function within another is
-        made anew by each call of that."""
+        """Whether this is `before`, declared again, as a function within another function is."""
         ours, theirs = self.func.__qualname__, before.func.__qualname__
         is_same = self.name == before.name and ours == theirs and "<locals>" not in ours
         return is_same and self.place.is_again(before.place)
@@ -135,28 +128,26 @@ class Declaration:
         return self._read(job, self.codec.decode)
 
     def call_arguments(self, job: Job) -> tuple[dict[str, Any], frozenset[str]]:
-        """Return the arguments of a call with this job alone, and the unknown fields. Raises as
-        `arguments`."""
+        """As `arguments`, for a call of the handler with this job alone."""
         if self.item_codec is None:
             return self.arguments(job)
         item, unknown = self.read_item(job)
         return {self.item_codec.parameter: [item]}, unknown
 
     def read_many(self, jobs: list[Job]) -> list[dict[str, Any]] | None:
-        """As `call_arguments`, for many jobs at once. None: one of them needs a look of its own."""
+        """As `call_arguments`, for many jobs. None: decode each job alone."""
         current = self.options.version
         if self.item_codec is not None or [1 for job in jobs if job.payload_version != current]:
             return None
         return self.codec.decode_many([job.payload_json for job in jobs])
 
     def read_item(self, job: Job) -> tuple[Any, frozenset[str]]:
-        """Of a type that takes many jobs in one call: decode a stored payload; return the item of
-        the handler's list, and the names of ignored unknown fields. Raises as `arguments`."""
+        """Return a payload as an item of the list, and unknown fields. Raises as `arguments`."""
         assert self.item_codec is not None
         return self._read(job, self.item_codec.read_item)
 
     def read_items(self, jobs: list[Job]) -> tuple[list[Any], frozenset[str]] | None:
-        """As `read_item`, for many jobs at once. None: one of them needs a look of its own."""
+        """As `read_item`, for many jobs. None: decode each job alone."""
         assert self.item_codec is not None
         current = self.options.version
         if [1 for job in jobs if job.payload_version != current]:
@@ -216,7 +207,6 @@ def make_row(job_type: Declaration, lease_s: float) -> dict[str, Any]:
 
 
 def _find_place(func: Callable[..., Any]) -> CodePlace:
-    """Return where a handler is written."""
     inner = inspect.unwrap(func)
     code = getattr(inner, "__code__", None)
     if code is None:

@@ -19,8 +19,7 @@ from rota.errors import DeclarationError
 
 
 class Declarations:
-    """The job types and schedules of one App. A Jobs in it can still grow, so each look checks that
-    no two share a name."""
+    """The job types and schedules of one App. Jobs can grow, so each look refuses twin names."""
 
     def __init__(self, sender: Sender) -> None:
         self._sender = sender
@@ -30,8 +29,8 @@ class Declarations:
         """Add all Jobs or none: after an error they are free for another App.
 
         Raises:
-            DeclarationError: one is no Jobs, or belongs to another App; two types or two schedules
-                share a name.
+            DeclarationError: a value is no Jobs, or belongs to another App; two types or two
+                schedules share a name.
             ConfigurationError: a "module:attribute" names no Jobs.
         """
         if isinstance(given, str | Jobs):
@@ -54,18 +53,17 @@ class Declarations:
 
     @property
     def lifespans(self) -> tuple[Lifespan, ...]:
-        """Those of the Jobs."""
         found = (one._lifespan for one in self._registries)
         return tuple(one for one in found if one is not None)
 
     @property
     def commands(self) -> dict[str, Callable[..., Any]]:
-        """The commands of the Jobs, by noun and verb."""
+        """The commands, by noun and verb."""
         return {name: one for jobs in self._registries for name, one in jobs._commands.items()}
 
     @property
     def packages(self) -> tuple[Tables, ...]:
-        """The packages whose tables they need. Raises DeclarationError if two share a name."""
+        """The tables of the Jobs. Raises DeclarationError if two have one name."""
         found = [one.tables for one in self._registries if one.tables is not None]
         names = [one.name for one in found]
         if len(set(names)) < len(names):
@@ -81,7 +79,7 @@ class Declarations:
 
     @property
     def job_types(self) -> dict[str, JobType[..., ..., Any]]:
-        """The job types as they were declared, by name. Raises as `types`."""
+        """The job types as `Jobs` made them, by name. Raises as `types`."""
         names = self.types
         job_types = [one for registry in self._registries for one in registry._types.values()]
         return dict(zip(names, job_types, strict=True))
@@ -98,12 +96,11 @@ class Declarations:
 
     @property
     def schedules(self) -> dict[str, ScheduleOptions]:
-        """The schedules, by name. Raises DeclarationError if two share one."""
+        """The schedules, by name. Raises DeclarationError if two share a name."""
         return _index_schedules(self._registries)
 
     def encode_types(self, lease_s: float) -> str:
-        """Return the types as `job_type_declare` takes them, in JSON; `lease_s`: of those without
-        a lease of their own."""
+        """Return the types as `job_type_declare` takes them, in JSON. `lease_s` is the default."""
         rows = [make_row(job_type, lease_s) for job_type in self.types.values()]
         return msgspec.json.encode(rows).decode()
 

@@ -37,16 +37,16 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 ABOUT_BYTES_MAX = 4096
-"""Of what an effect is found by: it is indexed."""
+"""The limit of `about`, which is indexed."""
 POLICIES = typing.get_args(IfUncertain)
 
 
 class NotDone(Exception):
-    """Raised by a handler in the block of an effect: what the block was for did not happen."""
+    """Raised by a handler in the block of an effect: nothing happened."""
 
 
 class Effect:
-    """What the block of `ctx.effect` knows."""
+    """The effect, as the block of `ctx.effect` sees it."""
 
     __slots__ = ("_done", "_is_asked", "_proof", "key", "result", "uncertain")
 
@@ -57,9 +57,9 @@ class Effect:
         self._is_asked = False
         """Whether the block has read `done`."""
         self.uncertain = False
-        """Whether it may have happened in an earlier attempt."""
+        """Whether the effect may have happened in an earlier attempt."""
         self.result: Any = None
-        """What to keep of it, in JSON, such as the provider's id; if it is done, what was kept."""
+        """The result to keep, in JSON, such as the provider's id; of a done effect the kept one."""
         self._proof: BaseException | None = None
 
     def __repr__(self) -> str:
@@ -67,14 +67,13 @@ class Effect:
 
     @property
     def done(self) -> bool:
-        """Whether it has happened, or may have and is not to be repeated: the block must not do it
-        again."""
+        """Whether the effect has happened, or may have and must not be repeated."""
         self._is_asked = True
         return self._done
 
     def not_done(self, cause: BaseException | str = "") -> BaseException:
         """Return an error to raise in the block, which says that nothing happened: the next attempt
-        does it as if this one had not tried.
+        acts as if this attempt had not tried.
 
         Args:
             cause: the error to raise, such as the one that proves it or an outcome; or a text.
@@ -86,7 +85,7 @@ class Effect:
 
 
 class EffectBlock:
-    """An effect that is to be done; see `Context.effect`. Each is called or entered once."""
+    """An effect to call or to enter once; see `Context.effect`."""
 
     def __init__(
         self,
@@ -117,11 +116,10 @@ class EffectBlock:
             not_done=None if not_done is None else check_aware(not_done, "not_done"),
         )
         self.effect = Effect(key)
-        """What entering the block returns."""
         self._type: Any = Any
-        """Of what `call` returns."""
+        """The type that `call` returns."""
         self._kept: str | None = None
-        """The result that is kept, in JSON."""
+        """The kept result, in JSON."""
 
     @overload
     def call(
@@ -132,17 +130,17 @@ class EffectBlock:
     def call(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
 
     def call(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call a function unless the effect is done, and keep what it returns. In an async handler,
+        """Call a function unless the effect is done, and keep its result. In an async handler,
         await it.
 
         Args:
-            fn: a function; in an async handler an async one. A plain one is given there to
-                `asyncio.to_thread`, as its first argument.
+            fn: a function; in an async handler an async one, or `asyncio.to_thread` with a plain
+                function as its first argument.
 
         Returns:
-            What `fn` returned, now or then, after a way through JSON: in its annotated type, if it
-            fits. None if nothing is kept: what it returned has no JSON form or is over 64 KiB, you
-            resolved the effect without a result, or `if_uncertain` is "skip" and it is uncertain.
+            The result of `fn`, now or then, after a way through JSON: in its annotated type, if it
+            fits. None if no result is kept: it has no JSON form or is over 64 KiB, you resolved the
+            effect without a result, or `if_uncertain` is "skip" and the effect is uncertain.
 
         Raises:
             UsageError, Dead, Snooze, AttemptCancelled: as `Context.effect`.
@@ -152,7 +150,7 @@ class EffectBlock:
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """The effect in messages."""
         return self._intent.name
 
     def __repr__(self) -> str:
@@ -160,7 +158,7 @@ class EffectBlock:
 
     @property
     def value(self) -> Any:
-        """What `call` returns."""
+        """The value that `call` returns."""
         if self._kept is None:
             return None
         try:
@@ -173,7 +171,7 @@ class EffectBlock:
 
     def __enter__(self) -> Effect:
         if _is_on_loop():
-            # It would wait for the database, and through an outage, without letting the loop turn.
+            # A plain block would stop the event loop while it waits for the database.
             raise UsageError(
                 f"effect {self.effect.key!r}: in an async handler write `async with`, not `with`"
             )
@@ -200,7 +198,7 @@ class EffectBlock:
             try:
                 return self._begin(await self._journal.acall(self._intent))
             except asyncio.CancelledError:
-                # Its block does not begin: an intent that was committed must not look uncertain.
+                # The block does not begin: a committed intent must not look uncertain.
                 with suppress(TimeoutError, RotaError):
                     async with asyncio.timeout(CANCELLED_S):
                         await self._journal.acall(self._make_end("withdraw"))
@@ -230,7 +228,7 @@ class EffectBlock:
         return effect
 
     def _find_end(self, error: BaseException | None) -> EffectCall | None:
-        """Return what to write at the end of the block; None: nothing is to be changed."""
+        """Return what to write at the end of the block; None: nothing."""
         if self.effect._done:
             if not self.effect._is_asked:
                 what = (
@@ -252,7 +250,7 @@ class EffectBlock:
         encoded, problem = encode_result(result)
         if problem is not None:
             what = "the result of effect %r of job %d is not kept: %s"
-            # In Rota's own lines no values are looked for, but a key is the handler's text.
+            # Rota's own log lines are not scrubbed, and a key is the handler's text.
             logger.warning(what, scrub(self.effect.key), self._journal.job, problem)
         self._kept = encoded
         return encoded
@@ -273,7 +271,7 @@ class EffectBlock:
         raise obstacle
 
     def _raise_unless(self, error: BaseException | None, failure: RotaError) -> None:
-        """Raise why the end could not be written, unless the block raised: its error says more."""
+        """Raise why the end was not written, unless the block raised: its error says more."""
         if error is None:
             raise failure
         what = "effect %r of job %d stays uncertain: %s"
@@ -281,8 +279,7 @@ class EffectBlock:
 
 
 class StepBlock(EffectBlock):
-    """The block of a step. Its result passes through JSON, as what the function is said to return:
-    so it is the same in the attempt that ran it and in every later one."""
+    """The block of a step. Its result passes through JSON, so it is the same in every attempt."""
 
     def __init__(
         self,
@@ -341,8 +338,7 @@ def _encode_about(about: Mapping[str, Any] | None) -> str | None:
 
 
 def _find_return_type(fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-    """Return what a function says that it returns, or that comes of it when it is awaited; Any if
-    it does not say so, or nothing that JSON can be read as."""
+    """Return the type of a function's result, awaited if it is async; Any: JSON cannot give it."""
     if fn is asyncio.to_thread and args:
         fn = args[0]
     said = _find_said(fn)
@@ -366,7 +362,7 @@ def _is_awaitable(said: Any) -> bool:
 
 
 def _is_async(fn: Callable[..., Any]) -> bool:
-    """Whether what it returns is awaited: it is an async function, calls one, or says so."""
+    """Whether the result is awaited: the function is async, calls an async one, or says so."""
     inner = inspect.unwrap(fn)
     return (
         inspect.iscoroutinefunction(inner)

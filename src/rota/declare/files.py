@@ -17,12 +17,12 @@ from rota.errors import UsageError
 from rota.model.bounds import KEY_MAX, check_text
 
 PREFIX = "file_generated:"
-"""Of the effect that records a file."""
+"""The start of the key of the effect that records a file."""
 PART = ".part"
-"""The end of a temporary name: a process that is killed leaves such a file behind."""
+"""The end of a temporary name. A killed process leaves such a file behind."""
 STEM_MAX = 52
-"""Most characters of a temporary name that are those of the file: a name may have 255 bytes, a
-character has up to four, and the numbers of a job and its claim up to 29."""
+"""Most characters of a file's name in its temporary name: of 255 bytes a character takes up to
+four, and the numbers of a job and its claim up to 29."""
 
 
 class OutputFile:
@@ -30,16 +30,14 @@ class OutputFile:
 
     def __init__(self, path: Path, stream: IO[Any], effect: Effect) -> None:
         self.path = path
-        """Where it will be."""
         self.done = effect.done
-        """Whether an earlier attempt has written it, or another job with its key. Then what is
-        written now is dropped."""
+        """Whether an earlier attempt, or another job with the key, has written the file: then this
+        write is dropped."""
         self.result = effect.result
-        """What is recorded of one that is done: its path, and its size in bytes."""
+        """The record of a file that is done: its path, and its size in bytes."""
         self._stream = stream
 
     def write(self, data: Any) -> int:
-        """Write a part of it; return its length."""
         return self._stream.write(data)
 
     def __getattr__(self, name: str) -> Any:
@@ -56,15 +54,15 @@ def write_file(
     """Write a file that is there whole or not at all: `with rota.write_file("a.csv") as file:`, or
     `async with`.
 
-    The block writes under a temporary name in the same directory. After it the file is flushed to
-    disk and renamed, so a reader sees the old one or the new one. If the block raises, nothing is
-    left. What a killed worker leaves is deleted when its job writes the file again.
+    The block writes under a temporary name in the same directory. Then the file is flushed to disk
+    and renamed, so a reader sees the old file or the new one. If the block raises, nothing is left.
+    What a killed worker leaves is deleted when its job writes the file again.
 
     Args:
-        path: the file; its directory must exist. A file that is there is replaced.
-        key: names the file among all jobs, by the business event ("sales_report:2026-01-14"). With
-            it, that the file was written is recorded as the effect `file_generated:KEY`; a later
-            attempt, or another job, finds `file.done` true. Needs a running handler.
+        path: the file; its directory must exist. An existing file is replaced.
+        key: names the file among all jobs, by the business event ("sales_report:2026-01-14"). The
+            write is recorded as the effect `file_generated:KEY`; a later attempt, or another job,
+            finds `file.done` true. Needs a running handler.
         mode: "wb" for bytes, "w" for text.
         encoding: of text.
 
@@ -83,14 +81,13 @@ def write_file(
     guard = None
     if key is not None:
         check_text(key, "key", KEY_MAX - len(PREFIX))
-        # Every error proves that it is not there: only a process that ends leaves it open, and
-        # then it is written again.
+        # Every error proves that the file is not there; a killed process leaves it open.
         guard = context().effect(PREFIX + key, if_uncertain="repeat", safe=(BaseException,))
     return FileBlock(Path(path), guard, mode, encoding)
 
 
 class FileBlock:
-    """The block in which a file is written; see `write_file`."""
+    """The block of `write_file`."""
 
     def __init__(self, path: Path, guard: EffectBlock | None, mode: str, encoding: str) -> None:
         self._path = path
@@ -127,7 +124,7 @@ class FileBlock:
     def _open(self) -> Iterator[OutputFile]:
         self._delete_earlier()
         if self._effect.done:
-            # What is written is dropped. The directory may be gone since.
+            # This write is dropped. The directory may be gone since.
             with TemporaryFile(self._mode, encoding=self._encoding) as dropped:
                 yield OutputFile(self._path, dropped, self._effect)
             return
@@ -146,8 +143,7 @@ class FileBlock:
             self._part.unlink(missing_ok=True)
 
     def _delete_earlier(self) -> None:
-        """Delete what earlier claims of the job have left of the file: their workers were killed,
-        or have lost the job."""
+        """Delete the parts that earlier claims of the job left, when their workers were killed."""
         if self._job is not None:
             begin = f"{self._stem}{self._job.id}-"
             for part in [*self._path.parent.glob(f"{escape(begin)}*{PART}")]:

@@ -21,7 +21,7 @@ Group = TypeVar("Group")
 
 CAPACITY_MAX = 1_000
 MEMORY_BYTES_MIN = 16 * 1024**2
-"""An interpreter needs more than this: a lower limit would only kill every job."""
+"""An interpreter needs more than this: a lower limit would kill every job."""
 
 
 def _function(example: str) -> OptionKind:
@@ -44,7 +44,7 @@ RECYCLE_AFTER = whole(1, 1_000_000_000, "jobs")
 
 @dataclass(frozen=True)
 class Unique:
-    """At most one job for each key: an enqueue whose key another job has inserts nothing.
+    """At most one job for each key: an enqueue with a taken key inserts nothing.
 
     Raises UsageError for a value out of range.
     """
@@ -58,8 +58,8 @@ class Unique:
     `live`, until the job has succeeded or is dead; or `pending`, until it starts for the first
     time. Defaults to "ttl"."""
     ttl: Duration = "90d"
-    """How long after success a key stays taken, 0 … 100 years; with `scope="ttl"` only. Defaults to
-    90 days."""
+    """With `scope="ttl"`: how long after success a key is taken, 0 … 100 years. Defaults to 90
+    days."""
     on_duplicate: OnDuplicate = "keep"
     """What an enqueue does if another job has the key: `keep` that job as it is; `replace` its
     payload or `postpone` it, if it is queued; or `raise` KeyTaken. Defaults to "keep"."""
@@ -78,23 +78,20 @@ class Unique:
 @dataclass(frozen=True)
 class Ordered:
     """An ordered group for each group key: its jobs, of whatever type and queue, run in the order
-    of becoming due.
-
-    Raises UsageError for a value out of range.
-    """
+    of becoming due. Raises UsageError for a value out of range."""
 
     key: KeyFunction | None = None
     """A function that makes each job's group key from the handler's arguments that it names, as in
     `lambda invoice: f"invoice:{invoice}"`. A group key that a call gives counts instead. Defaults
     to none: only calls give group keys."""
     capacity: int = 1
-    """How many jobs of its group may run at once when one of these begins, 1 … 1,000. Defaults to
-    1."""
+    """How many jobs of a group may run at once when a job of this type begins, 1 … 1,000. Defaults
+    to 1."""
     while_retrying: WhileRetrying = "hold"
     """Whether a job that waits for another attempt keeps its place: `hold` keeps it, so that the
     order is strict; `release` lets later jobs of the group run meanwhile. Defaults to "hold"."""
     after_death: AfterDeath = "continue"
-    """What a dead job does to its group: `continue` lets the next one run, `halt` keeps its place
+    """What a dead job does to its group: `continue` lets the next job run, `halt` keeps its place
     until you retry or archive it. Defaults to "continue"."""
 
     def __post_init__(self) -> None:
@@ -105,24 +102,20 @@ class Ordered:
 
 
 CLUSTERS = {"dask": "rota.integrations.dask"}
-"""The module that starts processes on a cluster, by the name of the cluster: imported when a worker
-has such a type, as only then its library is needed."""
+"""The module that starts processes on a cluster, by the cluster's name. Imported on demand."""
 
 
 @dataclass(frozen=True)
 class Process:
     """The handler runs in a process of its own: for work that needs the CPU, and for code that must
-    be killed to stop.
-
-    Raises UsageError for a value out of range.
-    """
+    be killed to stop. Raises UsageError for a value out of range."""
 
     max_memory: Size | None = "512MiB"
-    """Resident memory, checked twice a second, past which the process is killed, at least 16 MiB;
-    None: no limit. Defaults to 512 MiB."""
+    """Most resident memory, checked twice a second: the process is killed above it. At least 16
+    MiB; None: no limit. Defaults to 512 MiB."""
     recycle_after: int = 1_000
-    """Jobs after which a process is replaced by a new one, 1 … 1,000,000,000. Defaults to 1,000.
-    On a cluster each job has a new one."""
+    """Jobs after which a process is replaced, 1 … 1,000,000,000. Defaults to 1,000. On a cluster
+    each job has a new process."""
     cluster: str | None = None
     """"dask": the process runs on a host of a Dask cluster (extra `dask`). Defaults to the worker's
     own host."""
@@ -149,8 +142,7 @@ def read_process(value: Any) -> Process | None:
 
 
 def read_group(value: Any, kind: Callable[..., Group], name: str) -> Group:
-    """Return what `unique=` or `ordered=` says; None: keys, or groups, have the usual rules. Raises
-    UsageError."""
+    """Return what `unique=` or `ordered=` says; None: the usual rules. Raises UsageError."""
     if isinstance(value, kind):  # type: ignore[arg-type]
         return value  # type: ignore[no-any-return]
     if value is not None and not callable(value):

@@ -1,7 +1,6 @@
 """A declared job type as applications see it: its function, and how its jobs are enqueued.
 
-Nothing here knows the App or the database: enqueueing goes through the `Sender` that the App gives
-its `Jobs`.
+Knows no App and no database: `Jobs` has the `Sender` of its App.
 """
 
 from __future__ import annotations
@@ -48,25 +47,25 @@ class NewJob(msgspec.Struct, frozen=True):
     payload_json: str
     """The arguments of the handler, as JSON text."""
     options: EnqueueOptions = EnqueueOptions()
-    """The options of this enqueue; what they leave out is as the type says."""
+    """The options of this enqueue; None: the type's."""
     key: str | None = None
-    """What the type's key function made of the arguments; a key of the options counts instead."""
+    """The key from the type's key function; a key of the options counts instead."""
     made_group: str | None = None
-    """What its group_key function made of them, likewise."""
+    """The group key from the type's function; a group key of the options counts instead."""
     asks_json: str | None = None
-    """What the functions of its limit and its breaker made of them, as JSON text."""
+    """What the job asks of its limit and its breaker, as JSON text."""
 
     def __repr__(self) -> str:  # nothing of the payload
         return f"<new job of type {self.job_type.name!r}>"
 
     @property
     def group_key(self) -> str | None:
-        """Its ordered group; None: it has none."""
+        """The ordered group; None: it has none."""
         return self.options.group_key or self.made_group
 
     @property
     def group_capacity(self) -> int | None:
-        """How many jobs of its group may run at once when it begins; None: it has no group."""
+        """How many jobs of the group may run at once; None: the job has no group."""
         if self.group_key is None:
             return None
         return self.options.group_capacity or self.job_type._declaration.options.group_capacity
@@ -87,14 +86,13 @@ class NewJob(msgspec.Struct, frozen=True):
     def statement(self, paramstyle: ByPlace) -> tuple[str, tuple[str | None, ...]]: ...
 
     def statement(self, paramstyle: str = "named") -> tuple[str, Any]:
-        """Return the SQL that inserts this job, and its parameters: for a client that Rota does
-        not know. Its row is that of an enqueue: `id, created, status, change`.
+        """Return the SQL that inserts this job, and its parameters, for a client that Rota does not
+        know. Its row is `id, created, status, change`, as of an enqueue.
 
         Args:
-            paramstyle: how the client marks parameters: `named` (`:name`), `pyformat`
-                (`%(name)s`), `format` (`%s`), `qmark` (`?`), `numeric` (`:1`) or `numeric_dollar`
-                (`$1`). With the first two the parameters are a mapping, otherwise a tuple.
-                Defaults to "named".
+            paramstyle: how the client marks parameters. With `named` (`:name`) and `pyformat`
+                (`%(name)s`) the parameters are a mapping; with `format` (`%s`), `qmark` (`?`),
+                `numeric` (`:1`) and `numeric_dollar` (`$1`) a tuple. Defaults to "named".
 
         Raises:
             UsageError: there is no such style, or the job type belongs to no App yet.
@@ -121,7 +119,7 @@ class Sender(Protocol):
 
     @property
     def _acall(self) -> Any:
-        """The same, to be awaited."""
+        """As `_call`, to be awaited."""
 
     def _carry(
         self, job: NewJob | None, connection: object, /
@@ -129,7 +127,7 @@ class Sender(Protocol):
 
 
 class SenderOfJobs(Protocol):
-    """Knows the Sender: the `Jobs` in which a type was declared."""
+    """The `Jobs` of a type, which knows the Sender."""
 
     @property
     def _sender(self) -> Sender: ...
@@ -143,15 +141,14 @@ _CALLED_HERE = {
     ),
     **dict.fromkeys(("s", "si", "message"), ".new(…), a job for app.enqueue_many and app.batch"),
 }
-"""What Celery, Procrastinate and Dramatiq call what a job type does."""
+"""A job type's methods, by their names in Celery, Procrastinate and Dramatiq."""
 
 
 class JobType(Generic[P, Q, R]):
-    """A declared job type, which is still its function: it can be called, and has its name,
-    signature and docstring.
+    """A declared job type. It is still its function: it can be called, and has its name, signature
+    and docstring.
 
-    `P` are the arguments of an enqueue, `Q` those of the function as written, `R` is what the
-    function returns.
+    `P` are the arguments of an enqueue, `Q` those of the function, `R` is its result.
     """
 
     func: Callable[Q, R]
@@ -177,11 +174,11 @@ class JobType(Generic[P, Q, R]):
             _mark_async(self)
         self._options = EnqueueOptions()
         self._declared = self
-        """The one that was declared; another one if `using` made this."""
+        """The declared job type; `using` makes others."""
 
     @property
     def app(self) -> Any:
-        """The App that has it, as `ctx.app` in a handler. Raises UsageError if none has."""
+        """The App of the job type, as `ctx.app` in a handler. Raises UsageError without an App."""
         return self._sender
 
     @property
@@ -198,7 +195,7 @@ class JobType(Generic[P, Q, R]):
     if not TYPE_CHECKING:  # a checker shall find what is misspelt
 
         def __getattr__(self, name: str) -> Any:
-            """Say what other libraries' names for a method are called here."""
+            """Explain the names of other libraries."""
             refuse_attribute("a job type", name, _CALLED_HERE)
 
     def __reduce__(self) -> Any:
@@ -213,7 +210,7 @@ class JobType(Generic[P, Q, R]):
         """Return the same job type with options for the jobs enqueued through it.
 
         Args:
-            connection: the option of this name, by position: `mail.using(session).enqueue(…)`.
+            connection: the option `connection`, by position: `mail.using(session).enqueue(…)`.
             options: those of `UsingOptions`, each documented there.
 
         Raises:
@@ -225,7 +222,7 @@ class JobType(Generic[P, Q, R]):
     def _update_options(
         self, before: EnqueueOptions, options: UsingOptions, connection: AnyConnection | None
     ) -> EnqueueOptions:
-        """Return the options of a job of this type, with others on top. Raises UsageError."""
+        """Return the earlier options with other options on top. Raises UsageError."""
         updated = before.update(options, connection)
         if self._declaration.chunk is not None:
             self._declaration.check_timeout(updated)
@@ -246,8 +243,7 @@ class JobType(Generic[P, Q, R]):
 
         Raises:
             PayloadError: the arguments do not fit.
-            UsageError: a function of the type's that makes a key failed; a job of a type that takes
-                many in one call has a timeout of its own.
+            UsageError: a key function failed; a job of a type with `chunk` has a timeout.
         """
         declaration = self._declaration
         if declaration.chunk is not None:
@@ -262,7 +258,7 @@ class JobType(Generic[P, Q, R]):
         group_maker = declaration.group_maker if options.group_key is None else None
         if key_maker is None and group_maker is None and not declaration.asks.makers:
             return NewJob(self, payload, options)
-        # From the payload, so that the functions get what the handler will get.
+        # From the payload, so that the functions get the handler's arguments.
         arguments, _ = declaration.codec.decode(payload)
         key = None if key_maker is None else key_maker.make(arguments, index)
         group = None if group_maker is None else group_maker.make(arguments, index)
@@ -270,12 +266,11 @@ class JobType(Generic[P, Q, R]):
         return NewJob(self, payload, options, key, group, asks)
 
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
-        """Insert a job with these arguments.
+        """Insert a job with these arguments. After an error nothing is inserted.
 
         Raises:
-            PayloadError: the arguments do not fit. Nothing was inserted, and the caller's
-                transaction can continue.
-            UsageError: a function of the type's that makes a key failed, or made none. Likewise.
+            PayloadError: the arguments do not fit. The caller's transaction can continue.
+            UsageError: a function of the type that makes a key failed, or made none. Likewise.
             KeyTaken: another job has the key, and `on_duplicate` is "raise". Likewise.
             DatabaseUnavailable: the database does not answer.
         """
@@ -322,7 +317,7 @@ class JobType(Generic[P, Q, R]):
     def _name_coroutine(
         self, verb: str, coroutine: Coroutine[Any, Any, Any]
     ) -> Coroutine[Any, Any, Any]:
-        # Python prints this name in its warning about a coroutine that was never awaited.
+        # Python prints this name when nobody awaits the coroutine.
         coroutine.__qualname__ = f"{verb} of job type {self.name!r}"  # type: ignore[attr-defined]
         return coroutine
 
@@ -334,7 +329,7 @@ def _copy(declared: JobType[P, Q, R], options: EnqueueOptions) -> JobType[P, Q, 
 
 
 def _mark_async(job_type: JobType[..., ..., Any]) -> None:
-    """Let `iscoroutinefunction` see that a call must be awaited: frameworks ask it."""
+    """Let `iscoroutinefunction` of frameworks see that a call must be awaited."""
     if sys.version_info >= (3, 12):
         inspect.markcoroutinefunction(job_type)
     else:  # only asyncio's looks for a mark

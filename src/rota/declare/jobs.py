@@ -71,12 +71,11 @@ class Jobs:
     ) -> None:
         """Args:
             lifespan: as of `App`, for what these jobs share: each worker process enters it before
-                its first job, and leaves it after its last. What it yields is not used.
-            commands: functions that `rota NOUN VERB` calls, by both words, as in `{"mail find":
-                find}`. Positional arguments are those of the command, keyword-only ones its
-                options, but for `connection`. It prints what is returned: a list of named tuples
-                as a table.
-            tables: what these jobs have of their own in the schema: `call` calls its functions.
+                its first job, and leaves it after its last. Its yielded value is not used.
+            commands: functions that `rota NOUN VERB` calls, by both words: `{"mail find": find}`.
+                Positional arguments are the command's, keyword-only arguments are its options, but
+                for `connection`. It prints the return value: a list of named tuples as a table.
+            tables: the tables and functions of these jobs in the schema; `call` calls a function.
 
         Raises:
             DeclarationError: the lifespan is no function, or a command has not two words.
@@ -88,7 +87,7 @@ class Jobs:
         self._lifespan = lifespan
         self._commands = dict(commands or {})
         self.tables = tables
-        """Their own part of the schema; None: they have none."""
+        """The part of these jobs in the schema; None: they have none."""
         self._types: dict[str, JobType[..., ..., Any]] = {}
         self._schedules: dict[str, ScheduleOptions] = {}
         self._owner: Sender | None = None
@@ -98,7 +97,7 @@ class Jobs:
 
     @property
     def types(self) -> Mapping[str, JobType[..., ..., Any]]:
-        """The job types that are declared here, by name."""
+        """The job types of this list, by name."""
         return MappingProxyType(self._types)
 
     @property
@@ -121,10 +120,10 @@ class Jobs:
 
         Args:
             function: its name.
-            arguments: by the names of its parameters, without `p_`; those that are not given are
-                NULL. One of type jsonb takes what JSON can hold.
-            connection: yours, whose transaction it joins. Defaults to one of Rota's.
-            enqueues: a job such as those that the function enqueues: the App's rules and its
+            arguments: by the names of its parameters, without `p_`; a missing argument is NULL. A
+                parameter of type jsonb takes what JSON can hold.
+            connection: yours, whose transaction the call joins. Defaults to a connection of Rota's.
+            enqueues: a job like the jobs that the function enqueues: the App's rules and its
                 enqueue middleware are around the call, and their meta is the argument `meta`.
 
         Raises:
@@ -217,9 +216,8 @@ class Jobs:
             takes_context: whether the handler's first parameter is its `Context`, which is no
                 argument of the job. Defaults to False.
             chunk: most jobs that one call of the handler takes, 1 … 10,000, or a `rota.Chunk(…)`,
-                which also says how long a job waits for others. Its parameter is a list then, with
-                an item for each job. Defaults to None: a call takes one job, and its arguments are
-                the handler's.
+                which also says how long a job waits for others. The handler takes a list with an
+                item for each job. Defaults to None: a call takes the arguments of one job.
             options: those of `JobOptions`, each documented there.
 
         Raises:
@@ -261,13 +259,13 @@ class Jobs:
         """Declare a program as a job type: `jobs.command("backup", "pg_dump -f /b shop",
         schedule="0 3 * * *", timeout="1h")`.
 
-        It runs in a process group of its own, as the worker's user, in its directory and with its
-        environment. Exit status 0 is a success, whose result is `{"exit_status": 0, "output":
-        "…"}`; any other fails the attempt. Of the output, at most the last 4 KiB are kept.
+        The program runs in a process group of its own, with the worker's user, directory and
+        environment. Exit status 0 is a success with the result `{"exit_status": 0, "output": "…"}`;
+        any other fails the attempt. At most the last 4 KiB of the output are kept.
 
         Args:
             name: as of `job`, and the name of its schedule.
-            program: its words as a shell would split them, or a list of them. No shell runs it; if
+            program: its words as a shell would split them, or a list of words. No shell runs it; if
                 you need one: `["sh", "-c", "…"]`.
             schedule: a cron expression of five fields. Defaults to None: it runs when enqueued.
             options: those of `JobOptions` but `process`; `max_attempts` defaults to 1. With
@@ -310,10 +308,10 @@ class Jobs:
     def schedule(
         self, name: str, cron: str | None, job: NewJob | None = None, **timing: Unpack[Timing]
     ) -> Any:
-        """Declare a schedule; as a decorator above `@jobs.job(…)`, for a job type
-        that needs no arguments.
+        """Declare a schedule; as a decorator above `@jobs.job(…)`, for a job type without
+        arguments.
 
-        `app.sync()` and the start of a worker write it to the database.
+        `app.sync()` and the start of a worker write the schedule to the database.
 
         Args:
             name: 1 … 200 characters, unique in the database.
@@ -358,7 +356,6 @@ class Jobs:
 
 
 def refuse_no_lifespan(given: object, what: str) -> None:
-    """Raise DeclarationError if a lifespan is no function."""
     if given is not None and (
         not callable(given) or isinstance(given, AbstractAsyncContextManager)
     ):
@@ -378,6 +375,5 @@ def _locate_errors(name: Any, place: CodePlace) -> Iterator[None]:
 
 
 def _find_caller() -> CodePlace:
-    """Return where the caller of a method of `Jobs` is written."""
     frame = sys._getframe(2)
     return CodePlace.of(frame.f_code, frame.f_lineno, frame.f_globals)

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from rota.model.effect import EffectAnswer, EffectCall
 
 CANCELLED_S = 0.4
-"""How long an async handler that is cancelled may still wait for a write about an effect. Twice
-that is less than the worker gives it to stop."""
+"""Seconds that a cancelled async handler waits for a write about an effect. The worker gives it
+more than twice this time to stop."""
 
 
 class KeepsEffects(Protocol):
@@ -26,7 +26,7 @@ class KeepsEffects(Protocol):
 
 
 class Journal:
-    """The effects and steps of one attempt. From any thread of its handler."""
+    """The effects and steps of one attempt. Its handler uses it from any thread."""
 
     def __init__(self, context: Context, keeper: KeepsEffects | None) -> None:
         self._context = context
@@ -34,22 +34,21 @@ class Journal:
         self.job = context.job.id
         self.claims = context.job.claims
         self.entries = itertools.count(1)
-        """The numbers of its intents."""
+        """The numbers of the attempt's intents."""
         self._lock = threading.Lock()
         self._steps: dict[str, int] = {}
-        """The place of each step that was called."""
+        """The place of each called step."""
         self._open: set[str] = set()
         self.unasked: list[str] = []
-        """Effects that were done before, and whose blocks did not ask."""
+        """Done effects whose blocks did not ask."""
 
     def continue_after(self, earlier: Journal) -> None:
-        """Continue after another call of the handler in the same attempt: an effect that it left
-        without an end may have happened."""
+        """Continue after another call of the handler: an open effect may have happened."""
         self.entries = earlier.entries
         self.unasked = earlier.unasked
 
     def next_place(self, name: str) -> int:
-        """Return the place of the next step. Raises UsageError: it was called before."""
+        """Return the place of the next step. Raises UsageError if the step was called before."""
         with self._lock:
             if name in self._steps:
                 raise UsageError(
@@ -60,7 +59,7 @@ class Journal:
             return self._steps[name]
 
     def open(self, intent: EffectCall) -> None:
-        """Note that a block begins. Raises UsageError: it is within a block of the same effect."""
+        """Note that a block begins. Raises UsageError within a block of the same effect."""
         with self._lock:
             if intent.name in self._open:
                 raise UsageError(
@@ -70,12 +69,11 @@ class Journal:
             self._open.add(intent.name)
 
     def close(self, intent: EffectCall) -> None:
-        """Note that a block has ended."""
         with self._lock:
             self._open.discard(intent.name)
 
     def refuse_open(self) -> None:
-        """Raise UsageError if a block is open: its end cannot be written once the job is over."""
+        """Raise UsageError if a block is open: its end cannot be written after the job's."""
         with self._lock:
             for what in self._open:
                 raise UsageError(
@@ -88,8 +86,7 @@ class Journal:
         return self._find_keeper().call(self._context, call)
 
     async def acall(self, call: EffectCall) -> EffectAnswer:
-        """Write it from the running loop. If the handler is cancelled meanwhile, the write may
-        still end."""
+        """As `call`, on the running loop. If the handler is cancelled, the write may still end."""
         task = asyncio.ensure_future(self._find_keeper().acall(self._context, call))
         try:
             return await asyncio.shield(task)
@@ -106,6 +103,6 @@ class Journal:
 
 
 def _forget(task: asyncio.Future[EffectAnswer]) -> None:
-    """Take the error of a write that nobody waits for any more: asyncio would report it."""
+    """Take the error of a write that nobody awaits any more: asyncio would report it."""
     if not task.cancelled():
         task.exception()

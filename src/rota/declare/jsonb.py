@@ -10,8 +10,7 @@ from typing import NoReturn
 PAYLOAD_BYTES_LEAST = 1_024
 """The smallest limit that can be set."""
 PAYLOAD_BYTES_MAX = 65536
-"""The limit of `octet_length(payload::text)`, unless `rota migrate --payload-bytes-max` sets
-another."""
+"""The limit of `octet_length(payload::text)` unless `rota migrate --payload-bytes-max` sets it."""
 
 
 def fits(encoded: str, bytes_max: int = PAYLOAD_BYTES_MAX) -> bool:
@@ -20,9 +19,8 @@ def fits(encoded: str, bytes_max: int = PAYLOAD_BYTES_MAX) -> bool:
 
 
 def all_fit(encoded: Sequence[str], bytes_max: int) -> bool:
-    """Whether all of these JSON texts fit, for which they need not be parsed: mostly so."""
-    # Without exponents a character takes at most 4 bytes: UTF-8, an escape, or a comma or colon and
-    # its space.
+    """Whether all of these JSON texts fit, by their lengths alone; False: they may fit."""
+    # Without exponents a character takes at most 4 bytes: UTF-8, an escape, a sign and its space.
     longest = max(map(len, encoded), default=0)
     return 4 * longest <= bytes_max and not _EXPONENT.search(" ".join(encoded))
 
@@ -30,13 +28,13 @@ def all_fit(encoded: Sequence[str], bytes_max: int) -> bool:
 def text_bytes(encoded: str) -> int:
     """Return what `octet_length(payload::text)` will be for this JSON text.
 
-    jsonb has numbers without exponents, and a space after each comma and colon. A key stands there
-    once; of one that comes twice with numbers, both numbers are counted.
+    jsonb writes numbers without exponents, a space after each comma and colon, and a key once. Of a
+    key that comes twice with numbers, both numbers are counted.
     """
     numbers: list[int] = []
 
     def take_number(text: str) -> str:
-        # PostgreSQL keeps all its digits, which a float would not. Two bytes are the quotes.
+        # A float would lose digits that PostgreSQL keeps. Two bytes are the quotes.
         numbers.append(_number_bytes(text) - 2)
         return ""
 

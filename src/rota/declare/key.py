@@ -1,5 +1,4 @@
-"""How a job type makes the keys of a job, and its cost: each is a function of the handler's
-arguments that the enqueue calls."""
+"""Makes the keys and the cost of a job, each by a function of the handler's arguments."""
 
 from __future__ import annotations
 
@@ -13,25 +12,25 @@ from rota.errors import DeclarationError, UsageError
 from rota.model.bounds import KEY_MAX, check_text
 
 PlainKey = str | int | UUID
-"""A key of a rate limit or of a breaker, as a person or a function gives it."""
+"""A key of a rate limit or of a breaker, from a person or a function."""
 PlainKeyFunction = Callable[..., PlainKey]
-"""What makes one from the arguments of a handler."""
+"""A function that makes a plain key from the arguments of a handler."""
 
 
 _RETURN = (lambda argument: argument).__code__.co_code
-"""The code of a function that returns its only argument. To call it with a probe would not tell:
+"""The code of a function that returns its only argument. A call with a probe would not tell:
 `TENANTS.get(name, name)` returns most values as they are."""
 
 
 class KeyMaker:
-    """Makes keys with the function that an option of a job type declares."""
+    """Makes keys with the function of an option."""
 
     arguments: tuple[str, ...]
-    """The arguments of the handler that the function takes."""
+    """The handler's arguments that the function takes."""
     returns_argument: bool
-    """Whether it returns the one argument that it takes, as `lambda account: account` does."""
+    """Whether the function returns its only argument, as `lambda account: account` does."""
     is_plain: bool
-    """Whether the payload has that as the handler gets it: then no row of a job need say it."""
+    """Whether the payload has the key as it is, so that no row of a job says it."""
 
     def __init__(
         self,
@@ -44,12 +43,9 @@ class KeyMaker:
         secret: frozenset[str],
         plain: frozenset[str],
     ) -> None:
-        """Take the function of this option, and the names and defaults of the handler's parameters;
-        which of them are a Secret, and which are plain: the payload has them as they are.
+        """Raises DeclarationError for a function with other arguments, with a secret one, or async.
 
-        Raises:
-            DeclarationError: it takes something else than these arguments, or a secret one, or it
-                is async.
+        `plain` are the arguments that the payload has as they are.
         """
         self._func = func
         self._job_type = job_type
@@ -84,14 +80,14 @@ class KeyMaker:
         self._defaults = {name: defaults[name] for name in self.arguments if name in defaults}
 
     def find(self, payload: Mapping[str, Any]) -> Any:
-        """Return the argument that the function returns, as this payload has it; None: none."""
+        """Return the argument that the function returns, as a payload has it; None: no argument."""
         if not self.returns_argument:
             return None
         [name] = self.arguments
         return payload.get(name, self._defaults.get(name))
 
     def find_place(self) -> dict[str, Any]:
-        """Return where the row of a job says it, as in `job_type.asks_from`."""
+        """Return where the row of a job says the key, as in `job_type.asks_from`."""
         if not self.returns_argument:
             return {}
         [name] = self.arguments
@@ -105,8 +101,7 @@ class KeyMaker:
         index: int | None = None,
         check: Callable[[Any], Any] | None = None,
     ) -> Any:
-        """Return what it makes for a job with these arguments, which are those of its payload: an
-        idempotency key or a group key, or what `check` returns of it.
+        """Return the key for the arguments of a payload, or what `check` returns of it.
 
         Raises:
             UsageError: the function raised, or returned something else.

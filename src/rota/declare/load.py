@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def load(reference: str, kind: type[T]) -> T:
-    """Import what `module:attribute` names. Raises ConfigurationError."""
+    """Import an object. Raises ConfigurationError."""
     module, _, attribute = reference.partition(":")
     if not module or not attribute or module.startswith("."):
         raise ConfigurationError(f"{reference!r} must be module:attribute, as in myproject.app:app")

@@ -1,4 +1,4 @@
-"""What one option takes. Its kind says so once: for Python, for SQL and for the reference."""
+"""What one option takes, for Python, for SQL and for the reference."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ class OptionKind:
     """What values an option takes."""
 
     unit: str
-    """As the reference says it, …"""
+    """The unit in the reference."""
     range: str
-    """… and which of these."""
+    """The range in the reference."""
     check: Callable[[Any, str], Any]
-    """Returns the value as the code has it, given the option's name for the error. Raises
-    UsageError."""
+    """Returns the checked value, given the option's name for the error. Raises UsageError."""
     sql_type: str = ""
-    """Of the column of `job_type` that has the option's name; "": there is none."""
+    """The type of the option's column in `job_type`; "": no column."""
     refused: str = ""
-    """A condition of SQL on `{name}` that is true of a value out of range, …"""
+    """An SQL condition on `{name}` that is true of a value out of range."""
     must: str = ""
-    """… and what the value must be then."""
+    """What the value must be, for the error in SQL."""
 
 
 def whole(least: int, most: int, unit: str = "whole number") -> OptionKind:
@@ -70,7 +69,6 @@ def choice(*values: str) -> OptionKind:
 
 
 def text(most: int) -> OptionKind:
-    """A text of printable characters."""
     return OptionKind(
         "text",
         f"1 … {most} printable characters",
@@ -82,12 +80,12 @@ def text(most: int) -> OptionKind:
 
 
 def yes_or_no() -> OptionKind:
-    """True or False; only for Python."""
+    """True or False, only for Python."""
     return OptionKind("yes or no", "`True`, `False`", check_bool)
 
 
 def or_none(kind: OptionKind, means: str) -> OptionKind:
-    """The same, or None, which means this."""
+    """The kind, or None with this meaning."""
     return replace(
         kind,
         check=lambda value, name: None if value is None else kind.check(value, name),
@@ -97,13 +95,13 @@ def or_none(kind: OptionKind, means: str) -> OptionKind:
 
 
 def only_python(kind: OptionKind) -> OptionKind:
-    """The same, without a column of its name."""
+    """The kind, without a column."""
     return replace(kind, sql_type="")
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option: its name, its default as a caller would write it, and its kind."""
+    """An option with its default as a caller would write it."""
 
     name: str
     default: Any
@@ -111,7 +109,7 @@ class Option:
 
     @property
     def argument(self) -> str:
-        """It as an argument of a function of SQL."""
+        """The argument in a function of SQL."""
         value = self.kind.check(self.default, self.name)
         if value is None:
             shown = "null"
@@ -123,7 +121,7 @@ class Option:
 
     @property
     def refusal(self) -> str:
-        """The branch of a CASE that says why its value is refused."""
+        """The branch of an SQL CASE that says why the value is refused."""
         condition = self.kind.refused.format(name=self.name)
         return f"when {condition} then '{self.name} must {self.kind.must}'"
 

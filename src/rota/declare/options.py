@@ -1,8 +1,7 @@
 """The options of a job type, and those of one job: each documented once, and declared once.
 
-A `TypedDict` is what a caller writes, and what each means. The frozen class beside it is what the
-checks make of it. What a field of JobTypeOptions takes is all that the checks of Python, the
-function `declare` of SQL and the reference know of the option.
+A `TypedDict` is what a caller writes; the frozen class beside it is what the checks make of it.
+Python, the SQL function `declare` and the reference read JobTypeOptions.
 """
 
 from __future__ import annotations
@@ -91,64 +90,59 @@ class JobOptions(TypedDict, total=False):
     retry: RetryPolicy
     """How long to wait after a failed attempt. Defaults to `rota.Exponential("10s", cap="1h")`."""
     timeout: Duration
-    """The longest an attempt may run, at least 1 ms; checked ten times a second. Defaults to
+    """The longest that an attempt may run, at least 1 ms; checked ten times a second. Defaults to
     5 minutes."""
     lease: Duration | None
     """How long a claim holds a job, at least 1 s; renewed at each third of it. Take 5 to 20 times a
     typical run. Defaults to the App's."""
     expires: Duration | None
-    """How long after `run_at` a job may still start, at least 1 ms; then `on_expired` says what
-    happens to it. Defaults to no limit."""
+    """How long after `run_at` a job may still start, at least 1 ms; then `on_expired` counts.
+    Defaults to no limit."""
     on_expired: OnExpired
-    """What happens to a job that was not started in time: `dead`, with the error `Expired`,
-    for a person to look at, or `drop`: it is cancelled, and its idempotency key is free. Defaults
-    to "dead"."""
+    """What happens to a job that was not started in time: `dead`, with the error `Expired`, or
+    `drop`: cancelled, and its idempotency key is free. Defaults to "dead"."""
     retry_on: Errors
     """Exception classes, and status codes of HTTP or SMTP, worth another attempt. Defaults to
     none."""
     fatal_on: Errors
-    """Exception classes and status codes after which no attempt can succeed: the job is dead at
-    once. Defaults to none."""
+    """Exception classes and status codes after which the job is dead at once. Defaults to none."""
     version: int | None
-    """The version of the payload that `enqueue` stores, 1 … 32,767. Defaults to none, which means
-    1."""
+    """The payload's version that `enqueue` stores, 1 … 32,767. Defaults to none, which means 1."""
     upgrade: Mapping[int, Upgrade] | None
-    """For each version from 1 to `version` − 1 a function that turns a stored payload of that
-    version into one of the next. Defaults to none."""
+    """For each version from 1 to `version` − 1 a function that turns a stored payload into the next
+    version. Defaults to none."""
     aliases: tuple[str, ...]
-    """Former names. Their jobs run here, and their idempotency keys move along. Defaults to
+    """Former names: their jobs run here, and their idempotency keys move along. Defaults to
     none."""
     unique: KeyFunction | Unique | None
     """A function that makes each job's key from the handler's arguments that it names, as in
-    `lambda user_id: f"welcome:{user_id}"`: an enqueue whose key another job has inserts nothing. A
+    `lambda user_id: f"welcome:{user_id}"`: an enqueue with a taken key inserts nothing. A
     `rota.Unique(…)` says more, such as for how long. Defaults to none."""
     ordered: KeyFunction | Ordered | None
     """A function that makes each job's group key from the handler's arguments that it names, as in
     `lambda invoice: f"invoice:{invoice}"`: jobs with one group key, of whatever type and queue, run
-    in the order of becoming due. A `rota.Ordered(…)` says more, such as how many at once. Defaults
-    to none."""
+    in the order of becoming due. A `rota.Ordered(…)` says more. Defaults to none."""
     max_running: int | None
     """Most jobs of the type that run at once, over all workers, 1 … 100,000. Defaults to no
     limit."""
     transactional: bool
-    """Whether an enqueue must be part of a transaction of the caller's: without a connection, or
-    without an open transaction on it, it is refused. Defaults to False."""
+    """Whether an enqueue needs an open transaction of the caller's. Defaults to False."""
     history: History
-    """Whether a success leaves a row in `job_history`: `all`, or only `failures`. Failed attempts,
-    cancelled and dead jobs always leave one. Defaults to "all"."""
+    """Which rows `job_history` gets: `all`, or only `failures`, which are failed attempts,
+    cancelled and dead jobs. Defaults to "all"."""
     on_lost: OnLost
-    """What happens to a job whose worker was lost after the job had begun: `retry` by its policy,
-    or `dead`. Defaults to "retry"."""
+    """What happens to a begun job whose worker was lost: `retry` by its policy, or `dead`. Defaults
+    to "retry"."""
     breaker: Breaker | None
-    """A circuit breaker: when the endpoint that its jobs call fails again and again, they wait, and
-    then one tries. Defaults to none."""
+    """A circuit breaker: after some failures of an endpoint the jobs that call it wait, and then
+    one tries. Defaults to none."""
     rate_limit: RateLimit | None
-    """A limit of how often its jobs start, shared by all workers and all types that name it.
-    Defaults to none."""
+    """A limit of how often jobs start, shared by all workers and all types that name it. Defaults
+    to none."""
     process: bool | Process
     """Whether the handler runs in a process of its own, for work that needs the CPU and for code
-    that must be killed to stop; a `rota.Process(…)` says how the processes are kept. Defaults to
-    False: an async function runs on the worker's loop, a plain one in a thread."""
+    that must be killed to stop; or a `rota.Process(…)`. Defaults to False: an async function runs
+    on the worker's loop, a plain one in a thread."""
 
 
 def _check_retry(value: Any, name: str) -> RetryPolicy:
@@ -195,10 +189,9 @@ _EXPIRES = duration(EXPIRES_S_MIN)
 
 @dataclass(frozen=True, slots=True)
 class JobTypeOptions:
-    """The options of a job type, checked: each with its default and what it takes. Durations are
-    seconds.
+    """The options of a job type, checked. Durations are seconds.
 
-    Those of a kind that SQL knows are columns of `job_type`.
+    Options of a kind that SQL knows are columns of `job_type`.
     """
 
     queue: str = option("default", _QUEUE)
@@ -308,7 +301,7 @@ _CALLED_HERE = {
     "concurrency": "max_running", "lock": "ordered", "executor": "process",
     "key": "unique", "bind": "takes_context",
 }  # fmt: skip
-"""What other libraries call what an option says."""
+"""The options of other libraries, by their names there."""
 _EXPLAINED = {
     "max_retries": "It counts the first run too",
     "retries": "It counts the first run too",
@@ -319,11 +312,11 @@ _EXPLAINED = {
     "ignore_result": 'history="failures" keeps no result',
     "base": "there are no task classes; App(middleware=…) is around each attempt",
 }
-"""What more there is to say of such a name, or instead of an option."""
+"""More about such a name, or the answer where no option fits."""
 
 
 def _mean(name: str, options: Iterable[str]) -> str:
-    """Return what an option is called here that has another name, or a similar one."""
+    """Return the option that a wrong name means: by another library's name, or a similar one."""
     known = list(options)
     called, more = _CALLED_HERE.get(name, name), _EXPLAINED.get(name, "")
     meant = next((one for one in (called, _CALLED_HERE.get(called)) if one in known), None)
@@ -334,7 +327,7 @@ def _mean(name: str, options: Iterable[str]) -> str:
 
 
 def advise_using(name: str) -> str:
-    """Return how to give this option of a job; "" if it is none."""
+    """Return how to give this option of a job; "": there is no such option."""
     option = _CALLED_HERE.get(name, name)
     return f"; an option of the job: .using({option}=…).enqueue(…)" if option in _USING else ""
 
@@ -356,14 +349,13 @@ def _check_versions(version: int | None, upgrade: Mapping[int, Upgrade]) -> None
 
 
 class UsingOptions(TypedDict, total=False):
-    """The options of one job, as `using(…)` takes them. All are optional; None leaves one as it
-    was."""
+    """The options of one job, as `using(…)` takes them. All are optional; None changes nothing."""
 
     run_at: datetime | None
-    """The earliest time to run: an aware datetime; one in the past means now. Defaults to now, by
-    the database's clock."""
+    """The earliest time to run: an aware datetime; a past one means now. Defaults to now, by the
+    database's clock."""
     delay: Duration | None
-    """The same as a duration from now. Not together with `run_at`."""
+    """`run_at` as a duration from now. Not together with `run_at`."""
     priority: int | None
     """−100 … 100; higher runs first within a queue. Defaults to the type's."""
     queue: str | None
@@ -372,9 +364,9 @@ class UsingOptions(TypedDict, total=False):
     """Attempts after which the job is dead, 1 … 10,000. Defaults to the type's when an
     attempt ends."""
     timeout: Duration | None
-    """The longest an attempt of it may run, at least 1 ms. Defaults to the type's."""
+    """The longest that an attempt may run, at least 1 ms. Defaults to the type's."""
     expires: Duration | None
-    """How long after `run_at` it may still start, at least 1 ms. Defaults to the type's."""
+    """How long after `run_at` the job may still start, at least 1 ms. Defaults to the type's."""
     key: str | None
     """1 … 255 printable characters. A second job of the type with the same key is not inserted.
     Defaults to what the type's `unique` makes, otherwise to none."""
@@ -384,7 +376,7 @@ class UsingOptions(TypedDict, total=False):
     """1 … 255 printable characters. Jobs with one group key run in the order of becoming due.
     Defaults to what the type's `ordered` makes, otherwise to none."""
     group_capacity: int | None
-    """How many jobs of its group may run at once when it begins, 1 … 1,000. Defaults to the
+    """How many jobs of its group may run at once when the job begins, 1 … 1,000. Defaults to the
     type's."""
     meta: Mapping[str, Any] | None
     """A mapping kept with the job, in JSON, at most as large as a payload; no handler argument."""
@@ -406,7 +398,7 @@ class EnqueueOptions(msgspec.Struct, frozen=True):
     on_duplicate: str | None = None
     group_capacity: int | None = None
     meta_json: str | None = None
-    # From here on what a job often has of its own, OWN fields.
+    # From here on the OWN fields, which jobs often have of their own.
     idempotency_key: str | None = None
     group_key: str | None = None
     connection: Any = None
@@ -414,7 +406,7 @@ class EnqueueOptions(msgspec.Struct, frozen=True):
     def update(
         self, options: UsingOptions, connection: AnyConnection | None = None
     ) -> EnqueueOptions:
-        """Return these options with others on top; None means as before. Raises UsageError."""
+        """Return these options with others on top; None changes nothing. Raises UsageError."""
         changes: dict[str, Any] = {}
         if connection is not None:
             if options.get("connection") is not None:
@@ -438,7 +430,7 @@ class EnqueueOptions(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, **changes)
 
     def add_meta(self, meta: Mapping[str, Any] | None) -> EnqueueOptions:
-        """Return these options with more meta; a name that they have counts before it."""
+        """Return these options with more meta; their own meta counts first."""
         if not meta:
             return self
         own = {} if self.meta_json is None else msgspec.json.decode(self.meta_json)
@@ -446,11 +438,11 @@ class EnqueueOptions(msgspec.Struct, frozen=True):
 
 
 OWN = 3
-"""So many of the last fields of EnqueueOptions do not say what jobs have in common."""
+"""The number of last fields of EnqueueOptions that jobs do not have in common."""
 
 _OF_ONE_JOB = (awaited.META_KEY, batch.META_KEY, asks.META_KEY)
-"""What Rota writes into the meta of a job about that job. A handler that gives its own meta to the
-jobs that it enqueues does not give them this."""
+"""What Rota writes into the meta of one job. A handler that gives its own meta to jobs that it
+enqueues does not pass this on."""
 
 
 def _encode_meta(value: Any, name: str) -> str:
@@ -464,7 +456,7 @@ def _encode_meta(value: Any, name: str) -> str:
 
 
 def encode_asks(meta: Mapping[str, Any] | None) -> str | None:
-    """Return what the meta of a job says that it asks, as JSON text. Raises UsageError."""
+    """Return what a job asks by its meta, as JSON text. Raises UsageError."""
     given = (meta or {}).get(asks.META_KEY)
     return None if given is None else _encode_meta(given, asks.META_KEY)
 

@@ -1,5 +1,4 @@
-"""What a parameter of a handler may be: its type, and the values that msgspec needs help with.
-Pure."""
+"""The types that a handler's parameter may have, and values that msgspec needs help with. Pure."""
 
 from __future__ import annotations
 
@@ -24,8 +23,7 @@ def field_of(name: str) -> str:
 
 
 def type_of(parameter: inspect.Parameter, known: dict[str, Any], *, job_type: str) -> Any:
-    """Return the annotation of a parameter, with its names resolved among the `known`; Any without
-    one.
+    """Return the annotation of a parameter, with names from `known`; Any without an annotation.
 
     Raises:
         DeclarationError: a payload cannot fill the parameter, or its type cannot be resolved or
@@ -64,8 +62,8 @@ def type_of(parameter: inspect.Parameter, known: dict[str, Any], *, job_type: st
 
 
 def refuse_hidden(hints: Mapping[str, Any], job_type: str) -> None:
-    """Raise DeclarationError if a Secret or a Personal is within one of these types: only the names
-    of arguments are known to the database, and to what masks them."""
+    """Raise DeclarationError for a Secret or a Personal within a type: the database, and what masks
+    values, know only the names of arguments."""
     for name, hint in hints.items():
         if hides_within(hint):
             raise DeclarationError(
@@ -75,7 +73,7 @@ def refuse_hidden(hints: Mapping[str, Any], job_type: str) -> None:
 
 
 def list_private(hints: Mapping[str, Any]) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the names whose types are Secret, and those whose types are Personal."""
+    """Return the names whose types are Secret, and the names whose types are Personal."""
     return (
         frozenset(name for name, hint in hints.items() if inner_of(hint) is not None),
         frozenset(name for name, hint in hints.items() if is_personal(hint)),
@@ -85,8 +83,7 @@ def list_private(hints: Mapping[str, Any]) -> tuple[frozenset[str], frozenset[st
 def _resolve(parameter: inspect.Parameter, known: dict[str, Any], where: str) -> Any:
     annotation = parameter.annotation
     try:
-        # One at a time, so that the error names it. The annotations of the context and of the
-        # result never matter.
+        # One at a time, so that the error names it. The context and the result do not matter.
         holder = types.SimpleNamespace(__annotations__={parameter.name: annotation})
         return typing.get_type_hints(holder, globalns=known, include_extras=True)[parameter.name]
     except NameError as error:
@@ -118,14 +115,14 @@ def may_be_unstorable(hint: Any) -> bool:
 
 
 def may_change(hint: Any) -> bool:
-    """Whether a worker may read another value: a float, or an object with fewer fields."""
+    """Whether a worker may read another value, such as a float or an object with fewer fields."""
     own = msgspec.inspect.DataclassType | msgspec.inspect.StructType | msgspec.inspect.TypedDictType
     kinds = own | msgspec.inspect.FloatType | msgspec.inspect.CustomType
     return any(isinstance(node, kinds) for node in _nodes(hint))
 
 
 def _nodes(hint: Any) -> Iterable[msgspec.inspect.Type]:
-    """Every type within this one, each once, because types may contain themselves."""
+    """Every type within a type, each once: types may contain themselves."""
     seen: set[int] = set()
     found: list[msgspec.inspect.Type] = []
     waiting: list[Any] = [msgspec.inspect.type_info(hint)]
@@ -155,7 +152,7 @@ def from_json(kind: type, value: Any) -> Any:
     try:
         return kind.model_validate_json(msgspec.json.encode(value))  # type: ignore[attr-defined]
     except ValueError as error:
-        # pydantic's text has several lines and the input itself, which may be private.
+        # pydantic's text has several lines and the input, which may be private.
         first = (
             error.errors(include_input=False, include_url=False)[0]
             if hasattr(error, "errors")
@@ -167,8 +164,8 @@ def from_json(kind: type, value: Any) -> Any:
 
 
 def read_secret(value: Any, inner: Any) -> Secret[Any]:
-    """Return the Secret of a sealed value, or of a clear one: what an enqueue is given, and what
-    was stored before its argument was a Secret. Raises ValueError."""
+    """Return the Secret of a sealed value, or of a clear one, from an enqueue or from a time when
+    the argument was no Secret. Raises ValueError."""
     if is_sealed(value):
         return Secret._take(value, inner)
     try:

@@ -26,29 +26,27 @@ from rota.model.scrub import MASK, Hidden
 from rota.model.units import plural
 
 Arguments = tuple[dict[str, Any], frozenset[str]]
-"""The keyword arguments in a payload, and the names of its fields that the handler does not
-take."""
+"""Keyword arguments from a payload, and the names of its fields that the handler does not take."""
 
 
 class Codec:
-    """Encodes and decodes the arguments of one job type. Both directions accept what the JSON form
-    of a parameter's type accepts."""
+    """The arguments of one job type as JSON. Encode and decode accept the JSON form of a type."""
 
     job_type: str
     names: frozenset[str]
-    """All names are those of the payload's fields: `from`, if the parameter is `from_`."""
+    """The payload's fields: `from`, if the parameter is `from_`. So are all names here."""
     positional: tuple[str, ...]
     required: frozenset[str]
     checks_again: bool
-    """Whether JSON that fits the types may still be what cannot be stored."""
+    """Whether JSON that fits the types may still be impossible to store."""
     defaults: Mapping[str, Any]
-    """The handler's, by the parameters that a payload may lack."""
+    """The handler's defaults, by field."""
     secret: frozenset[str]
     """The fields that are stored sealed."""
     personal: frozenset[str]
     """The fields that are masked where they are shown."""
     hides: bool
-    """Whether there are fields of these two kinds."""
+    """Whether a field is secret or personal."""
 
     def __init__(
         self, job_type: str, parameters: list[inspect.Parameter], hints: Mapping[str, Any]
@@ -66,7 +64,7 @@ class Codec:
             for parameter in parameters
             if parameter.default is parameter.empty
         )
-        # Only where the names differ: nearly all handlers have no such parameter.
+        # Only the names that differ, which nearly no handler has.
         self._fields = {name: field for name, field in fields.items() if field != name}
         self._parameters = {field: name for name, field in self._fields.items()}
         self.defaults = {
@@ -74,8 +72,7 @@ class Codec:
             for parameter in parameters
             if fields[parameter.name] not in self.required
         }
-        # A TypedDict, because msgspec decodes it straight into keyword arguments, without those
-        # that are missing.
+        # msgspec decodes a TypedDict straight into keyword arguments, without missing fields.
         types = {
             fields[name]: hint if fields[name] in self.required else typing.NotRequired[hint]
             for name, hint in hints.items()
@@ -98,18 +95,18 @@ class Codec:
 
     @property
     def plain(self) -> frozenset[str]:
-        """Those that a payload has as the handler gets them: texts, integers, any JSON value."""
+        """The fields that the handler gets as stored: texts, integers, any JSON value."""
         hints = self._hints.items()
         return self.parameters & {name for name, hint in hints if hint in (str, int, Any)}
 
     @property
     def secret_parameters(self) -> frozenset[str]:
-        """Of these, those that are a Secret."""
+        """The parameters that are a Secret."""
         return frozenset(self._parameters.get(field, field) for field in self.secret)
 
     @classmethod
     def of(cls, func: Callable[..., Any], *, job_type: str, takes_context: bool) -> Codec:
-        """Build the codec of a handler. A parameter without an annotation takes any JSON value.
+        """Return the codec of a handler. A parameter without an annotation takes any JSON value.
 
         Raises:
             DeclarationError: a stored payload cannot fill a parameter, or JSON cannot give its
@@ -141,11 +138,11 @@ class Codec:
     def encode(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], index: int | None = None
     ) -> str:
-        """Return the JSON text of a call's arguments. Omitted arguments are not stored, so the
-        handler that runs gives their defaults.
+        """Return the JSON text of a call's arguments. Omitted arguments are not stored: the handler
+        has their defaults.
 
         Raises:
-            PayloadError: they do not fit the signature, or cannot be stored.
+            PayloadError: the arguments do not fit the signature, or cannot be stored.
         """
         given = self._bind(args, kwargs, index) if args or self._fields else kwargs
         if not self.names.issuperset(given):
@@ -182,9 +179,9 @@ class Codec:
         return msgspec.json.encode(payload).decode() if self.secret else text
 
     def hide(self, *payloads: Mapping[str, Any]) -> Hidden:
-        """Hide the values of a payload's secret and personal fields, as stored and as upgraded,
-        their defaults, and whatever is sealed in it. Raises SecretKeyMissing if that is so under a
-        key that this process lacks."""
+        """Hide the secret and personal values of a payload, as stored and as upgraded, their
+        defaults, and all that is sealed. Raises SecretKeyMissing for a seal whose key this process
+        lacks."""
         defaults = {field_of(name): one for name, one in self.defaults.items()}
         given = [{**defaults, **one} for one in payloads]
         secret = [one.get(name) for one in given for name in self.secret]
@@ -194,15 +191,15 @@ class Codec:
         return Hidden(_list_texts([*clear, *opened]), _list_texts(personal))
 
     def decode(self, payload: str | bytes) -> Arguments:
-        """Return the keyword arguments of a stored payload, and the names of its unknown fields,
-        which are ignored.
+        """Return the keyword arguments of a stored payload, and its unknown fields, which are
+        ignored.
 
         Raises:
-            PayloadError: it does not fit the signature.
+            PayloadError: the payload does not fit the signature.
         """
         arguments = self.read(payload)
-        # Each field has at least one colon. So as many colons as arguments prove that there is no
-        # other field, without a second parse.
+        # A field has at least one colon. As many colons as arguments prove that there is no other
+        # field, without a second parse.
         colons = payload.count(":") if isinstance(payload, str) else payload.count(b":")
         unknown = _NONE if colons == len(arguments) else self._find_unknown(payload)
         if self._parameters:
@@ -210,8 +207,7 @@ class Codec:
         return arguments, unknown
 
     def decode_many(self, payloads: list[str]) -> list[dict[str, Any]] | None:
-        """Return the keyword arguments of stored payloads. None: one of them needs a look of its
-        own."""
+        """Return the keyword arguments of stored payloads. None: decode each payload alone."""
         if self.checks_again or self._parameters or self.hides:
             return None
         decode = self._decode
@@ -219,8 +215,7 @@ class Codec:
             found: list[dict[str, Any]] = [decode(payload) for payload in payloads]
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
             return None
-        # As in `decode`: no more colons than arguments, no other field. In a text a colon may stand
-        # for itself, and then the fields are looked at.
+        # As in `decode`. A colon may also be part of a text: then the fields are looked at.
         for payload, arguments in zip(payloads, found, strict=True):
             if payload.count(":") != len(arguments) and self._find_unknown(payload):
                 return None
@@ -230,8 +225,7 @@ class Codec:
         return frozenset(_fields(payload)) - self.names
 
     def read(self, payload: str | bytes) -> dict[str, Any]:
-        """Return what a stored payload has of the handler's arguments, by the names of its fields.
-        Raises as `decode`."""
+        """Return the handler's arguments in a stored payload, by field. Raises as `decode`."""
         try:
             arguments: dict[str, Any] = self._decode(payload)
         except msgspec.ValidationError as error:
@@ -243,13 +237,10 @@ class Codec:
         return arguments
 
     def read_one(self, name: str, value: Any) -> Any:
-        """Return one argument as the handler would get it; what has no JSON form, as it is.
-
-        Args:
-            name: of the handler's parameter.
+        """Return one argument as the handler would get it; a value without a JSON form as it is.
 
         Raises:
-            PayloadError: it does not fit the parameter.
+            PayloadError: the value does not fit the parameter.
         """
         try:
             text = encode(value)
@@ -262,10 +253,10 @@ class Codec:
             raise PayloadError(self.job_type, name, self._word(name, str(error))) from None
 
     def write(self, payload: Mapping[str, Any]) -> str:
-        """Return the JSON text of a payload that is not text, such as an upgraded one.
+        """Return the JSON text of a payload from values, such as an upgraded one.
 
         Raises:
-            PayloadError: it cannot be stored.
+            PayloadError: the payload cannot be stored.
         """
         return self._write(dict(payload), None)
 
@@ -294,7 +285,7 @@ class Codec:
     def _bind(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], index: int | None
     ) -> dict[str, Any]:
-        # By hand: inspect.Signature.bind takes longer than encoding and check together.
+        # inspect.Signature.bind would take longer than encoding and check together.
         if len(args) > len(self.positional):
             most = f"at most {plural(len(self.positional), 'positional argument')}, not {len(args)}"
             raise PayloadError(self.job_type, None, f"the handler takes {most}", index)
@@ -353,7 +344,7 @@ class Codec:
         raise PayloadError(self.job_type, path or None, reason, index) from None
 
     def _word(self, path: str, reason: str) -> str:
-        """Return what is wrong with a field, without the value of one that is hidden."""
+        """Return what is wrong with a field, without the value of a hidden field."""
         if self.hides and re.split(r"[.\[]", path)[0] in self.secret | self.personal:
             reason = _QUOTED_VALUE.sub(MASK, reason)
         return _lower_first(reason)
@@ -361,7 +352,7 @@ class Codec:
     def _refuse_unencodable(
         self, error: Exception, given: dict[str, Any], index: int | None
     ) -> NoReturn:
-        # The encoder does not say where it failed: find the argument that fails on its own.
+        # The encoder does not say which argument fails: try each alone.
         for name, value in given.items():
             try:
                 encode({name: value})
@@ -376,8 +367,8 @@ class SealingCodec(Codec):
     def encode(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], index: int | None = None
     ) -> str:
-        """As of any codec: the secrets among the arguments are checked in clear, then sealed.
-        Raises ConfigurationError too, if there is no key to seal with."""
+        """As of any codec; secret arguments are checked in clear, then sealed. Raises
+        ConfigurationError too, without a key to seal with."""
         given = self._bind(args, kwargs, index)
         for name in self.secret & given.keys():
             if isinstance(given[name], Secret):
@@ -410,7 +401,7 @@ def _lower_first(text: str) -> str:
 
 
 def _list_texts(value: Any) -> list[str]:
-    """Return the texts of which a value of JSON consists, its numbers among them."""
+    """Return the texts and the numbers in a value of JSON, as texts."""
     match value:
         case str():
             return [value]
@@ -427,7 +418,7 @@ def _list_texts(value: Any) -> list[str]:
 
 
 def _list_sealed(value: Any) -> list[dict[str, str]]:
-    """Return what is sealed in a value of JSON, at any depth."""
+    """Return the sealed values in a value of JSON, at any depth."""
     if is_sealed(value):
         return [value]
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
@@ -437,7 +428,7 @@ def _list_sealed(value: Any) -> list[dict[str, str]]:
 def refuse_mask(
     job_type: str, fields: Collection[str], payload: Mapping[str, Any], index: int | None = None
 ) -> None:
-    """Raise PayloadError if one of these fields has the mask: it was copied from a screen."""
+    """Raise PayloadError if a field has the mask: it was copied from a screen."""
     for name in fields:
         if payload.get(name) == MASK:
             why = f"{MASK} is what is shown instead of the value; give the value"
@@ -445,8 +436,7 @@ def refuse_mask(
 
 
 def encode_untyped(job_type: str, arguments: dict[str, Any]) -> str:
-    """Return the JSON text of arguments for a type that this process does not know. Raises
-    PayloadError for what cannot be stored."""
+    """Return the JSON text of arguments for a type that this process lacks. Raises PayloadError."""
     given = {n: one.seal() if isinstance(one, Secret) else one for n, one in arguments.items()}
     text = Codec.of(_takes_anything, job_type=job_type, takes_context=False).encode(
         (), {"payload": given}

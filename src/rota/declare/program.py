@@ -1,7 +1,4 @@
-"""A program that is a job: it runs in a process group of its own, and never outlives its attempt.
-
-`Program` is the process; `make_handler` makes what the worker calls.
-"""
+"""A program as a job: it runs in a process group of its own, and never outlives its attempt."""
 
 from __future__ import annotations
 
@@ -25,18 +22,18 @@ from rota.model.scrub import scrub
 STOP_S = 0.8
 """Seconds from SIGTERM to SIGKILL. An async handler has one second to stop (ASYNC_STOP_S)."""
 OUTPUT_BYTES_MAX = 4096
-"""What is kept of the output: its end."""
+"""The length of the output's end that is kept."""
 READ_BYTES = 65_536
 UNSTARTED = "10s"
-"""Until a next try where the machine has no process, memory or descriptor left, …"""
+"""Until the next try when the machine has no process, memory or descriptor left."""
 _EXHAUSTED = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
-"""… as these errors say."""
+"""The errors of such a machine."""
 
 ProgramHandler = Callable[[], Coroutine[Any, Any, dict[str, Any]]]
 
 
 def make_handler(program: str | Sequence[str]) -> ProgramHandler:
-    """Return the handler that runs a program. Raises UsageError if its words are not such."""
+    """Return the handler that runs a program. Raises UsageError for unfit words."""
     arguments = split_program(program)
 
     async def handler() -> dict[str, Any]:
@@ -68,15 +65,15 @@ def split_program(program: str | Sequence[str]) -> list[str]:
 
 
 async def run_program(arguments: Sequence[str]) -> dict[str, Any]:
-    """Run a program until it has ended and its output is closed; return its exit status, which is
-    0, and the end of its output.
+    """Run a program until it has ended and its output is closed; return its exit status 0 and the
+    end of its output.
 
-    If this is cancelled, its process group gets SIGTERM and, STOP_S later or if this is cancelled
-    again, SIGKILL. What it leaves running in its group is killed in any case.
+    If the attempt is cancelled, the process group gets SIGTERM and, STOP_S later or at a second
+    cancel, SIGKILL. What the program leaves running in its group is killed in any case.
 
     Raises:
-        ProgramFailed: it exited with another status, or was killed.
-        Dead: it is missing, or cannot be executed.
+        ProgramFailed: the program exited with another status, or was killed.
+        Dead: the program is missing, or cannot be executed.
         Snooze: the machine cannot start a process now.
     """
     try:
@@ -99,16 +96,16 @@ async def run_program(arguments: Sequence[str]) -> dict[str, Any]:
 
 
 class Program:
-    """A program that runs. Everything but the wait for its exit is on the loop that made it.
+    """A running program. All but the wait for its exit is on the loop that made it.
 
-    It and what it starts share a process group, unless they leave it as daemons do. On Linux the
-    kernel kills that group when this process is gone, however it went.
+    The program and what it starts share a process group, unless they leave it as daemons do. On
+    Linux the kernel kills that group when this process is gone, however it ended.
     """
 
     def __init__(self, arguments: Sequence[str]) -> None:
-        """Raises OSError: it cannot be started."""
+        """Raises OSError if the program cannot be started."""
         self.exit_status: int | None = None
-        """As `Popen` gives it. None until `end`; and after it, if this process ignores SIGCHLD: the
+        """As `Popen` gives it. None until `end`, and always if this process ignores SIGCHLD: the
         kernel keeps no status then."""
         self._knows_status = True
         self._loop = asyncio.get_running_loop()
@@ -140,18 +137,18 @@ class Program:
         self._loop.add_reader(self._output, self._read)
 
     async def wait(self) -> None:
-        """Wait until it has exited, and nothing of it can write any more."""
+        """Wait until the program has exited, and nothing of its group can write any more."""
         await self._has_exited.wait()
         await self._is_silent.wait()
 
     async def stop(self) -> None:
-        """Ask its group to end, and wait for that at most STOP_S."""
+        """Ask the group to end, and wait for at most STOP_S."""
         self._signal(signal.SIGTERM)
         with suppress(TimeoutError):
             await asyncio.wait_for(self.wait(), STOP_S)
 
     async def end(self) -> None:
-        """Kill what is left of its group, and reap it."""
+        """Kill the rest of the group, and reap the program."""
         self._signal(signal.SIGKILL)
         try:
             await self._has_exited.wait()
@@ -162,8 +159,7 @@ class Program:
             self._close()
 
     def read_output(self) -> str:
-        """Return the end of its output, as text that can be stored: at most OUTPUT_BYTES_MAX, and a
-        mark where it was cut."""
+        """Return the end of the output as text that can be stored, with a mark where it was cut."""
         tail = bytes(self._tail)
         if self._is_cut:
             tail = "…".encode() + tail.lstrip(bytes(range(0x80, 0xC0)))  # not within a character
@@ -184,7 +180,7 @@ class Program:
         self._is_silent.set()
 
     def _watch(self) -> None:
-        """Wait for its exit in a thread, without reaping it: until then its number is its own."""
+        """Wait for the exit in a thread without reaping, so that the process id stays its own."""
         try:
             os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
         except ChildProcessError:
@@ -221,8 +217,8 @@ def describe_exit(status: int | None) -> str:
 
 
 def kill_at_hang_up(watched: int, group: int) -> None:
-    """Let the kernel kill a group when the other end of a pipe is closed, as it is when this
-    process is killed. Does nothing where the kernel is not Linux's."""
+    """Let the kernel kill a group when the other end of a pipe closes, as at this process's end.
+    Does nothing without Linux."""
     if sys.platform == "linux":
         fcntl.fcntl(watched, fcntl.F_SETOWN, -group)
         fcntl.fcntl(watched, fcntl.F_SETSIG, signal.SIGKILL)

@@ -14,40 +14,40 @@ from rota.model.units import Duration, seconds
 LIMIT_NAME_MAX = 100
 STARTS_MAX = 1_000_000
 PER_S = (0.1, 366 * 86_400.0)
-"""The shortest and the longest time of a limit."""
+"""The shortest and the longest `per`."""
 BURST_SHARE = 10
-"""By default a tenth of the limit may start at once."""
+"""The default burst is the limit divided by this number."""
 PAUSE_S_MAX = 36_525 * 86_400.0
-"""The longest that a burst may take to become free again: instants that far ahead must exist."""
+"""The longest time until a burst is free again: instants that far ahead must exist."""
 
 CostFunction = Callable[..., int]
 
 
 @dataclass(frozen=True)
 class RateLimit:
-    """A rate limit: jobs of its types start at most so often, over all workers.
+    """A rate limit: jobs of its types start at most this often, over all workers.
 
-    Types that have one of the same name share it. It limits starts, not how long jobs run or how
-    many run at once. Raises DeclarationError for a figure out of range.
+    Types with a limit of one name share it. It limits starts, not how long jobs run or how many run
+    at once. Raises DeclarationError for a figure out of range.
     """
 
     name: str
     """1 … 100 printable characters without blanks."""
     limit: int
-    """At most so many slots in any window of `per`, 1 … 1,000,000. A busy worker begins a little
-    after the slot: of starts it is at most limit + burst."""
+    """Most slots in any window of `per`, 1 … 1,000,000. A busy worker begins a little after the
+    slot: most starts in a window are limit + burst."""
     per: Duration
     """The length of the window, 100 ms … 366 days."""
     burst: int | None = None
-    """At most so many starts at once, 1 … limit. The larger the burst, the slower the steady pace:
-    limit − burst + 1 starts in `per`. Defaults to a tenth of the limit, at least 1."""
+    """Most starts at once, 1 … limit. The larger the burst, the slower the steady pace: limit −
+    burst + 1 starts in `per`. Defaults to a tenth of the limit, at least 1."""
     key: PlainKeyFunction | None = None
     """A function that makes a key from the handler's arguments that it names, as in `lambda
-    account: account`: a string, an integer or a UUID. Each key has the whole limit to itself.
-    The enqueue calls it; where it raises, nothing is inserted. Defaults to none."""
+    account: account`: a string, an integer or a UUID. Each key has the whole limit to itself. An
+    enqueue calls it; where it raises, nothing is inserted. Defaults to none."""
     cost: int | CostFunction = 1
-    """How many starts a job counts for, 1 … burst: a number, or a function as for `key`. Defaults
-    to 1."""
+    """How many starts a job counts for, 1 … burst: a number, or a function as `key`. Defaults to
+    1."""
 
     def __post_init__(self) -> None:
         try:
@@ -83,7 +83,7 @@ class RateLimit:
 
     @property
     def figures(self) -> dict[str, Any]:
-        """What all who share it must declare alike."""
+        """The figures that all who share the limit must declare alike."""
         return {
             "name": self.name,
             "starts": self.limit,
@@ -99,7 +99,7 @@ class RateLimit:
 
 
 def check_limit_name(value: Any) -> str:
-    """Return the name of a limit. Raises UsageError for one that cannot be one."""
+    """Return the name of a limit. Raises UsageError for an unfit name."""
     name = check_text(value, "a rate limit's name", LIMIT_NAME_MAX)
     if any(sign.isspace() for sign in name):
         raise UsageError(f"a rate limit's name has no blanks, unlike {name!r}")
@@ -107,7 +107,7 @@ def check_limit_name(value: Any) -> str:
 
 
 def check_per(value: Any) -> float:
-    """Return the time of a limit in seconds. Raises UsageError."""
+    """Return `per` in seconds. Raises UsageError."""
     return seconds(value, name="per", least=PER_S[0], most=PER_S[1])
 
 

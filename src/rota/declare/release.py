@@ -9,7 +9,7 @@ VERSION = "0.1.0"
 """Rota's own version. Migrations are recorded with it."""
 
 UNKNOWN = "unknown"
-"""The release of an application that comes from no distribution."""
+"""The release of an application without a distribution."""
 
 
 def release_of(module: str | None) -> str:
@@ -29,8 +29,7 @@ def release_of(module: str | None) -> str:
 
 
 def _contains(distribution: metadata.Distribution, package: str) -> bool:
-    """As `metadata.packages_distributions()` has it, which takes a tenth of a second at each start:
-    it parses the lists of all files that are installed."""
+    """As `metadata.packages_distributions()`, without its tenth of a second at each start."""
     if declared := (distribution.read_text("top_level.txt") or "").split():
         return package in declared
     files = "\n" + (distribution.read_text("RECORD") or "")

@@ -1,5 +1,4 @@
-"""What a handler's return or exception means. A finished value that cannot be stored is not kept,
-and never changes the outcome of the job."""
+"""What a handler's return or exception means, whether or not its result can be kept."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ def encode_result(value: Any) -> tuple[str | None, str | None]:
 
 
 def encode_value(value: Any) -> tuple[str | None, str | None]:
-    """Return the JSON text of a value and None; or None and why it is not kept."""
+    """Return the JSON text of a value and None; or None and why the value is not kept."""
     try:
         text = _CODEC.encode((), {"value": value})[_BEFORE:-_AFTER]
     except PayloadError as error:
@@ -49,7 +48,6 @@ def encode_value(value: Any) -> tuple[str | None, str | None]:
 
 
 def read_return(job: Job, result: Any) -> End:
-    """Return the outcome of a handler that returned."""
     if result is None:
         return NOTHING
     if isinstance(result, Outcome):
@@ -60,7 +58,7 @@ def read_return(job: Job, result: Any) -> End:
         return Errored(TypeError(f"the handler returned the class {name}; {why}"))
     encoded, problem = encode_result(result)
     if problem is not None:
-        # What has a JSON form is a finished value.
+        # A value with a JSON form is finished.
         parts = result if isinstance(result, list | tuple) else [result]
         unfinished = [type(one).__name__ for one in parts if _is_unfinished(one)]
         if unfinished:
@@ -88,7 +86,7 @@ def read_list(job: Job, result: Any, stop: End | None) -> End:
 
 
 def read_answer(job: Job, answer: Any, stop: End | None) -> End:
-    """Return the outcome of one job of a list by its answer; `stop` is that of a stopped call."""
+    """Return the outcome of one job of a list by its answer; `stop` is a stopped call's."""
     if isinstance(answer, BaseException) and not isinstance(answer, Outcome):
         return stop if stop is not None and is_stop(answer) else Errored(answer)
     if isinstance(answer, type) and issubclass(answer, BaseException):
@@ -98,7 +96,7 @@ def read_answer(job: Job, answer: Any, stop: End | None) -> End:
 
 
 def count_answers(jobs: int, result: Any) -> Errored | None:
-    """Return what is wrong with a handler's list of answers for so many jobs; None: nothing."""
+    """Return what is wrong with a handler's list of answers; None: nothing."""
     if not isinstance(result, list | tuple):
         if inspect.iscoroutine(result):
             result.close()
@@ -112,7 +110,7 @@ def count_answers(jobs: int, result: Any) -> Errored | None:
 
 
 def read_error(error: BaseException, stop: End | None = None) -> End:
-    """Return the outcome of a handler that raised; `stop`, if it stopped on request."""
+    """Return the outcome of a handler that raised. `stop` is the outcome of a stop request."""
     if stop is not None and is_stop(error):
         return stop
     return find_outcome(error) or Errored(error)

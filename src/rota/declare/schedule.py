@@ -24,14 +24,14 @@ class Timing(TypedDict, total=False):
     timezone: str
     """The IANA name of the zone of the cron expression. Defaults to "UTC"."""
     catch_up: CatchUp
-    """Which runs that were missed while no worker ran come later: `skip` drops those more than 5
-    minutes late, `latest` runs the last one, `all` runs at most 100. Defaults to "latest"."""
+    """Which missed runs come later after a time without workers: `skip` drops those over 5 minutes
+    late, `latest` runs the last one, `all` runs at most 100. Defaults to "latest"."""
     overlap: Overlap
-    """What happens to a scheduled time while an earlier run is queued, running or waits for another
-    attempt: `skip` drops it, `allow` runs both. Defaults to "skip"."""
+    """What happens to a scheduled time while an earlier run is unfinished: `skip` drops it, `allow`
+    runs both. Defaults to "skip"."""
     jitter: Duration | None
-    """A duration up to a day over which the runs are spread, each by a hash of its name and time.
-    Defaults to none."""
+    """A duration up to a day over which the runs are spread, by a hash of name and time. Defaults
+    to none."""
 
 
 class CommandOptions(JobOptions, Timing, total=False):
@@ -56,9 +56,8 @@ class ScheduleOptions:
     payload_json: str
     payload_version: int | None
     enqueue: EnqueueOptions
-    """The options of its jobs."""
     group_key: str | None
-    """Their lane."""
+    """The ordered group of its jobs."""
     timezone: str
     catch_up: str
     overlap: str
@@ -66,7 +65,7 @@ class ScheduleOptions:
     place: CodePlace | None = None
     """The place of its declaration; None: it was put."""
     asks_json: str | None = None
-    """What its jobs ask of their limit and their breaker."""
+    """What its jobs ask of a limit and a breaker."""
 
     def is_again(self, before: ScheduleOptions) -> bool:
         """Whether this is the declaration `before`, run once more."""
@@ -100,7 +99,7 @@ class ScheduleOptions:
 def check_schedule(
     name: Any, cron: Any, job: Any, timing: Timing, place: CodePlace | None = None
 ) -> ScheduleOptions:
-    """Check a schedule with its job. Raises UsageError."""
+    """Raises UsageError."""
     timezone, catch_up, overlap, jitter_s = check_timing(name, cron, timing)
     _check_job(job)
     return ScheduleOptions(
@@ -146,9 +145,9 @@ def check_timing(name: Any, cron: Any, timing: Timing) -> tuple[str, str, str, f
 
 
 _CARRIED = ("priority", "queue", "max_attempts", "expires_s", "meta_json", "group_key")
-"""What a schedule says of its jobs, …"""
+"""The job options that a schedule keeps."""
 _OF_THE_TIME = ("run_at", "delay_s", "idempotency_key", "on_duplicate", "connection")
-"""… and what each tick decides."""
+"""The job options that each tick decides."""
 
 
 def _check_job(job: Any) -> None:

@@ -1,5 +1,4 @@
-"""Arguments that are not for every eye: `Secret`, which is stored sealed, and `Personal`, which is
-stored plain and shown masked.
+"""`Secret` arguments, which are stored sealed, and `Personal` ones, stored plain and shown masked.
 
 A value is sealed with AES-256-GCM, under the first key of ROTA_SECRET_KEYS. Nothing here prints a
 key or a value.
@@ -32,16 +31,16 @@ _HOW = f"`rota secrets new-key ID` prints a new one for {VARIABLE}"
 
 
 class Secret(Generic[T]):
-    """A secret value. As the annotation of a handler's argument, `token: rota.Secret[str]`, it is
-    stored sealed, under a key of ROTA_SECRET_KEYS; the handler calls `token.reveal()`.
+    """A secret value, stored sealed under a key of ROTA_SECRET_KEYS. It annotates a handler's
+    argument, `token: rota.Secret[str]`, and the handler calls `token.reveal()`.
 
-    An enqueue takes the value or a Secret of it. A type checker wants the Secret.
+    An enqueue takes the value or its Secret. A type checker wants the Secret.
     """
 
     __slots__ = ("_kind", "_stored", "_value")
 
     def __init__(self, value: T) -> None:
-        """Take the value, which `reveal` returns."""
+        """Take the value that `reveal` returns."""
         self._value: Any = value
         self._stored: Mapping[str, str] | None = None
         self._kind: Any = Any
@@ -51,8 +50,9 @@ class Secret(Generic[T]):
         """Return the secret of a sealed value. `kind` is its type; defaults to any.
 
         Raises:
-            SecretKeyMissing: it is sealed under a key that this process lacks, or was changed.
-            ConfigurationError: it is no sealed value, the keys cannot be read, or the package
+            SecretKeyMissing: the value is sealed under a key that this process lacks, or was
+                changed.
+            ConfigurationError: the value is not sealed, the keys cannot be read, or the package
                 cryptography is missing.
         """
         given: Any = stored
@@ -64,13 +64,13 @@ class Secret(Generic[T]):
 
     @classmethod
     def _take(cls, stored: Mapping[str, str], kind: Any) -> Secret[Any]:
-        """Return the secret of a sealed value, which is opened when it is asked for."""
+        """Return the secret of a sealed value, which `reveal` opens."""
         secret: Secret[Any] = object.__new__(cls)
         secret._stored, secret._kind = dict(stored), kind
         return secret
 
     def reveal(self) -> T:
-        """Return the value. Raises as `open`, if it is still sealed."""
+        """Return the value. Raises as `open` if the value is still sealed."""
         try:
             return self._value  # type: ignore[no-any-return]
         except AttributeError:
@@ -123,8 +123,7 @@ class _Mark:
 _PERSONAL = _Mark()
 
 Personal = Annotated[T, _PERSONAL]
-"""Personal data, as in `name: rota.Personal[str]`: the handler gets the plain value, and whatever
-shows it shows `***`."""
+"""Personal data, as in `name: rota.Personal[str]`: stored plain, and shown as `***`."""
 
 
 # Sealed values
@@ -152,7 +151,7 @@ def _seal(text: bytes) -> dict[str, str]:
 
 
 def seal_anew(stored: Mapping[str, str]) -> dict[str, str]:
-    """Return a sealed value sealed under the first key. Raises as `Secret.open`."""
+    """Return a sealed value sealed again under the first key. Raises as `Secret.open`."""
     return _seal(_open(stored))
 
 
@@ -184,11 +183,11 @@ def _cipher(key: bytes) -> Any:
 # Keys
 
 _last: tuple[str, dict[str, bytes]] = ("", {})
-"""What the variable was when it was read last, and the keys in it."""
+"""The last text of the variable, and its keys."""
 
 
 def read_keys() -> dict[str, bytes]:
-    """Return the keys by id, the one that seals first; none if the variable is not set.
+    """Return the keys by id, the sealing key first; none if the variable is not set.
 
     Raises:
         ConfigurationError: the variable is not `id=base64 of 32 bytes,…`.
@@ -235,7 +234,7 @@ def find_keys_problem() -> str | None:
 
 
 def make_key(id_: str) -> str:
-    """Return a new key as the variable has it. Raises ConfigurationError for an unfit id."""
+    """Return a new key in the variable's form. Raises ConfigurationError for an unfit id."""
     if not _KEY_ID.fullmatch(id_):
         _refuse_keys(f"{id_!r} is no id: it has letters, digits and _.- only")
     return f"{id_}={b64encode(os.urandom(_KEY_BYTES)).decode()}"
@@ -245,7 +244,7 @@ def make_key(id_: str) -> str:
 
 
 def inner_of(hint: Any) -> Any:
-    """Return T if this type is Secret[T], or that or None; None: it is no Secret."""
+    """Return T of Secret[T], also with None; None: the type is no Secret."""
     hint = _bare(hint)
     if hint is Secret:
         return Any
@@ -253,13 +252,13 @@ def inner_of(hint: Any) -> Any:
 
 
 def is_personal(hint: Any, marks: Iterable[Any] = ()) -> bool:
-    """Whether this type, which has these annotations, is Personal[T], or that or None."""
+    """Whether a type with these annotations is Personal[T], also with None."""
     of_types = (getattr(one, "__metadata__", ()) for one in (hint, *_options(hint)))
     return any(_PERSONAL in some for some in (marks, *of_types))
 
 
 def hides_within(hint: Any) -> bool:
-    """Whether a Secret or a Personal is anywhere in this type but at its top."""
+    """Whether a Secret or a Personal is in this type below its top."""
     inner = inner_of(hint)
     if inner is not None:
         return _hides(inner, set())
@@ -289,8 +288,7 @@ def _bare(hint: Any) -> Any:
 
 
 def _parts(hint: Any, seen: set[type]) -> Iterator[Any]:
-    """Iterate over the types that a type is made of: its arguments, and the fields of a class. A
-    class that was seen is left out: it may contain itself."""
+    """Iterate over the parts of a type; a class in `seen` is left out, as it may contain itself."""
     yield from typing.get_args(hint)
     kind = typing.get_origin(hint) or hint
     if isinstance(kind, type) and kind not in seen:

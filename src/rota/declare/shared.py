@@ -1,5 +1,4 @@
-"""What the job types of one App must agree on: a name is declared once, and types that share a
-limit or a breaker declare the same figures."""
+"""What the job types of one App must agree on: their names, shared limits and shared breakers."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ def refuse_twins(kind: str, places: Iterable[tuple[str, object]]) -> None:
 
 
 def _list_shared(job_type: Declaration) -> Iterator[tuple[str, str, object, str]]:
-    """Iterate over what a job type may share: its kind, its name, its figures, these in words."""
+    """Iterate over what a job type may share: kind, name, figures, and the figures in words."""
     limit, breaker = job_type.options.rate_limit, job_type.breaker
     if limit is not None:
         yield "rate limit", limit.name, limit.figures, limit.in_words()

@@ -1,7 +1,7 @@
-"""Writes values as JSON. Finds what JSON or PostgreSQL would lose or refuse in a value, such as NaN
-or a datetime without a time zone, and what a worker would read as another value. Pure.
+"""Writes values as JSON. Finds what JSON or PostgreSQL would lose or refuse, such as NaN or a
+datetime without a time zone, and what a worker would read as another value. Pure.
 
-A pydantic model writes and reads itself: of its fields only what is lost on the way is looked for.
+A pydantic model writes and reads itself: only lost fields are found.
 """
 
 from __future__ import annotations
@@ -21,17 +21,16 @@ import msgspec
 from rota.declare.secret import Secret, is_sealed
 
 Fault = tuple[str, str]
-"""The path of a part of a value, and what is wrong with it."""
+"""The path of a part of a value, and its fault."""
 
-# Values of exactly these classes need no check: they are stored as they are, or the encoder refuses
-# them.
+# Values of exactly these classes need no check: they are stored as they are, or the encoder fails.
 PLAIN = frozenset({int, str, bool, type(None), bytes, date, timedelta, UUID})
 _MASKED = b'"**********"'
-"""What pydantic writes in place of a secret, unless the model has a serializer of its own."""
+"""What pydantic writes in place of a secret, without a serializer of the model."""
 
 
 def unstorable(value: Any) -> Fault | None:
-    """Return the first part that would not come back as it was; None if there is none."""
+    """Return the first part that would not come back as it was; None: there is none."""
     if type(value) in PLAIN:
         return None
     match value:
@@ -51,7 +50,7 @@ def unstorable(value: Any) -> Fault | None:
 def find_first(
     find: Callable[[Any], Fault | None], parts: Iterable[tuple[str, Any]]
 ) -> Fault | None:
-    """Return the first fault that is found in parts, which come after their paths."""
+    """Return the first fault in parts, which come after their paths."""
     for path, part in parts:
         found = find(part)
         if found is not None:
@@ -87,8 +86,8 @@ def _find_lost_offset(value: datetime | time) -> str | None:
 
 
 def find_change(pair: tuple[Any, Any]) -> Fault | None:
-    """Return the first part of a given value that a worker would read as another one; None if there
-    is none. What is given in its JSON form, or read as plain JSON, is not compared."""
+    """Return the first part of a given value that a worker would read as another one; None: none. A
+    value given in its JSON form, or read as plain JSON, is not compared."""
     given, arrived = pair
     match pair:
         case int(), float():
@@ -126,7 +125,7 @@ def _find_changed_field(given: Any, arrived: Any) -> Fault | None:
 
 @lru_cache(1024)
 def _list_names(kind: Any) -> Iterable[str] | None:
-    """Return the names of the fields of a class; None: it has none."""
+    """Return the names of the fields of a class; None: the class has none."""
     if dataclasses.is_dataclass(kind):
         return [part.name for part in dataclasses.fields(kind)]
     if hasattr(kind, "__attrs_attrs__"):
@@ -135,7 +134,7 @@ def _list_names(kind: Any) -> Iterable[str] | None:
 
 
 def is_pydantic(kind: type) -> bool:
-    # Never imported here: if no model was defined, no value is one.
+    # Not imported here: without pydantic no value is a model.
     pydantic = sys.modules.get("pydantic")
     return pydantic is not None and issubclass(kind, pydantic.BaseModel)
 
@@ -144,10 +143,10 @@ def is_pydantic(kind: type) -> bool:
 
 
 def to_json(value: Any) -> Any:
-    """The encoder's hook: what msgspec does not encode by itself."""
+    """The encoder's hook for what msgspec does not encode."""
     match value:
         case None | bool() | tuple() | frozenset():
-            # As values msgspec encodes these itself.
+            # msgspec encodes values of these types, so this is a key.
             raise TypeError(f"a {type(value).__name__} cannot be a key of a JSON object")
         case str():
             return str.__str__(value)

@@ -21,28 +21,28 @@ class Tables:
         """Args:
             name: 1 … 30 of a-z and 0-9. The name of each table, view and function begins with it
                 and a `_`.
-            folder: with a folder `migrations` of files such as `0001_tables.sql`, each applied once
+            folder: has a folder `migrations` of files such as `0001_tables.sql`, each applied once
                 with the schema in front of the `search_path`, and a folder `functions`, a function
                 or a view in each file, replaced when its text has changed. There `{schema}.` stands
-                before each name of the schema. An older release of the package that migrates puts
+                before each name of the schema. A migrate by an older release of the package puts
                 its own texts back.
 
-        If there is a function `NAME_findings()`, `rota doctor` shows its rows and the alert
-        `packages` sends them: subject, message and cure, texts. What a column `sealed` (jsonb) has
-        of `rota.Secret` is sealed again by `rota secrets rotate`.
+        `rota doctor` shows the rows of a function `NAME_findings()`, and the alert `packages` sends
+        them: subject, message and cure, texts. `rota secrets rotate` seals each `rota.Secret` in a
+        column `sealed` (jsonb) again.
 
         Raises:
-            DeclarationError: the name cannot be one, or that of a file; a number is there twice, or
-                there is no such folder.
+            DeclarationError: the name or a file's name is unfit, a number is there twice, or there
+                is no such folder.
         """
         if not _NAME.fullmatch(name):
             raise DeclarationError(f"Tables: a name has 1 to 30 of a-z and 0-9, not {name!r}")
         self.name = name
-        """With which the names of all of them begin."""
+        """The start of the names of its tables, views and functions."""
         self.migrations = self._read(folder, "migrations", _MIGRATION)
-        """The texts of the migrations by name, in order."""
+        """The texts by name, in order."""
         self.functions = self._read(folder, "functions", _FUNCTION)
-        """The texts of the functions and views by name."""
+        """The texts by name."""
         numbers = [one[:4] for one in self.migrations]
         if len(set(numbers)) < len(numbers):
             raise DeclarationError(f"Tables {name}: two migrations have one number: {numbers}")

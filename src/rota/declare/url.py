@@ -1,6 +1,6 @@
-"""Where the database is: the forms in which an application has its URL.
+"""Where the database is: the forms of a URL.
 
-Nothing of a URL is ever shown: any part of it may be the password.
+No part of a URL is ever shown: it may be the password.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ _OF_DJANGO = {
     "autocommit", "client_encoding", "connection_factory", "context", "cursor_factory",
     "isolation_level", "pool", "prepare_threshold", "row_factory", "server_side_binding",
 }  # fmt: skip
-"""Options of a database of Django's for what Rota decides itself on its own connections: they say
-neither where the database is nor who connects."""
+"""Database options of Django's that do not say where the database is or who connects."""
 
 
 class SettingsUrl(str):
@@ -41,7 +40,7 @@ class RendersUrl(Protocol):
 
 
 class HasSettings(Protocol):
-    """One of Django's connections."""
+    """A connection of Django's."""
 
     @property
     def vendor(self) -> str: ...
@@ -55,10 +54,10 @@ DatabaseUrl: TypeAlias = "AnyUrl | Callable[[], AnyUrl | None]"
 
 
 def find_url(given: DatabaseUrl | None) -> str | None:
-    """Return the libpq URL given in code or in the environment; None means the embedded server.
+    """Return the libpq URL from code or the environment; None: the embedded server.
 
     Raises:
-        ConfigurationError: a function gave no URL; the URL has no password where one was; or only
+        ConfigurationError: a function gave no URL; the URL has a masked password; or only
             DATABASE_URL is set, which is never used: it may be another application's.
     """
     found = _render(_call(given) if _is_function(given) else given)
@@ -87,7 +86,7 @@ def _call(function: object) -> object:
     try:
         found = function()
     except Exception as error:  # noqa: BLE001 - it is the application's function
-        # Neither the error nor its traceback is shown: its text may hold what was being read.
+        # The error and its traceback stay hidden: their text may hold a secret.
         last = traceback.extract_tb(error.__traceback__)[-1]
         raise ConfigurationError(
             f"App(url=…): the function failed with {type(error).__name__} at "
@@ -115,7 +114,7 @@ def _render(found: object) -> str | None:
 
 
 def _read_django(connection: Any) -> str:
-    """Return the URL of the database of one of Django's connections; in a test the test's."""
+    """Return the URL of a connection of Django's, in a test of the test's database."""
     if connection.vendor != "postgresql":
         raise ConfigurationError(
             f"App(url=…): the database {connection.alias!r} of Django is {connection.vendor}; Rota "
@@ -133,10 +132,8 @@ def _read_django(connection: Any) -> str:
 
 
 def make_plain(url: str) -> str:
-    """Return a URL as libpq reads it: SQLAlchemy's name for the driver is left out.
-
-    Raises ConfigurationError: *** stands in place of the password.
-    """
+    """Return a URL as libpq reads it, without SQLAlchemy's name of the driver. Raises
+    ConfigurationError for *** in place of the password."""
     if _HIDDEN.match(url):
         raise ConfigurationError(
             "the database URL has *** in place of its password, as SQLAlchemy prints it: pass the "
@@ -146,5 +143,5 @@ def make_plain(url: str) -> str:
     if match is None:
         return url
     plain = f"{match[1]}://{url[match.end() :]}"
-    # The same words, under asyncpg's name.
+    # asyncpg has the same words under another name.
     return _SSL.sub("sslmode=", plain) if match[2] == "asyncpg" else plain

@@ -1,8 +1,7 @@
-"""One attempt on the test's connection: claim, handler, effects and outcome are statements of its
-open transaction.
+"""One attempt on the test's connection, in its open transaction.
 
-There is no lease keeper and no second connection: nobody else sees the claim. An attempt is an
-operation, a call of the handler and another operation.
+Claim, handler, effects and outcome are statements there, without a lease keeper and a second
+connection. An attempt is an operation, a call of the handler and another operation.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class BoundAttempt:
 
     attempt: Attempt
     arguments: dict[str, Any] | None
-    """Those of the handler; None: they cannot be read, and the attempt has ended."""
+    """The handler's arguments; None: they cannot be read, and the attempt has ended."""
     spec: WorkerSpec
     transaction: str | None
     """The transaction of the test."""
@@ -60,7 +59,7 @@ class BoundAttempt:
         return self.attempt.job_type.is_async
 
     def call(self) -> Any:
-        """Call the handler; of an async one, return the coroutine."""
+        """Call the handler; return the coroutine of an async handler."""
         assert self.arguments is not None
         job_type = self.attempt.job_type
         given = (self.attempt.open_context(),) if job_type.takes_context else ()
@@ -68,8 +67,7 @@ class BoundAttempt:
 
 
 def perform(database: BoundDatabase, spec: WorkerSpec, state: Any, id_: int) -> Performed:
-    """Run one attempt of a job on a plain connection, in the calling thread; an async handler in a
-    loop of its own."""
+    """Run one attempt on a plain connection, in this thread; an async handler in its own loop."""
     begun = database.run(_begin(database, spec, state, id_))
     if begun.arguments is not None:
         _call(database, begun)
@@ -79,11 +77,11 @@ def perform(database: BoundDatabase, spec: WorkerSpec, state: Any, id_: int) -> 
 async def aperform(database: BoundDatabase, spec: WorkerSpec, state: Any, id_: int) -> Performed:
     """Run one attempt of a job, from a loop.
 
-    An async handler runs on that loop. A plain one runs in a thread, as in a worker; Rota's own
-    statements come back from there to the loop.
+    An async handler runs on that loop. A plain one runs in a thread, as in a worker; its calls of
+    Rota come back to the loop.
 
     Raises:
-        UsageError: the handler is plain and so is the connection, which may belong to this thread.
+        UsageError: handler and connection are plain: the connection may belong to this thread.
     """
     begun = await database.arun(_begin(database, spec, state, id_))
     if begun.arguments is None:
@@ -135,11 +133,8 @@ def _begin(
 
 
 def _finish(begun: BoundAttempt) -> Operation[Performed]:
-    """Write the outcome. What the handler wrote stays, as what it commits stays in production,
-    unless it left the transaction aborted.
-
-    Raises UsageError: the transaction is another one now.
-    """
+    """Write the outcome. The handler's writes stay, as in production, unless it left the
+    transaction aborted. Raises UsageError: the transaction is another one now."""
     attempt, job = begun.attempt, begun.attempt.job
     error = _find_error(attempt)
     if begun.arguments is not None and not (yield from _return_to(begun.transaction)):
@@ -162,7 +157,7 @@ def _finish(begun: BoundAttempt) -> Operation[Performed]:
 
 
 def make_unkept(ending: ops.Ending) -> Job:
-    """Return a job that is over and of which its type keeps nothing."""
+    """Return an ended job of which its type keeps nothing."""
     result = ending.transition.result_json
     return msgspec.structs.replace(ending.job, status=Status.SUCCEEDED, result_json=result)
 
@@ -172,7 +167,7 @@ def _read_transaction() -> Operation[str | None]:
 
 
 def _return_to(transaction: str | None) -> Operation[bool]:
-    """Leave a transaction that is aborted; return whether it still is this one."""
+    """Leave an aborted transaction; return whether it is still this transaction."""
     try:
         return (yield from _read_transaction()) == transaction
     except StoreError:
@@ -215,8 +210,7 @@ def _find_error(attempt: Attempt) -> BaseException | None:
 
 
 def _raise_what_ends_the_test(attempt: Attempt, *, is_cancelled: bool) -> None:
-    """Raise the error of a handler that is no outcome: it ends the whole test, or it came with the
-    cancellation of the test."""
+    """Raise the handler's error if it ends the test, or came with the test's cancellation."""
     error = _find_error(attempt)
     if error is None or isinstance(error, Exception | SystemExit):
         return

@@ -1,5 +1,4 @@
-"""The databases that an App has while a test runs: one of the test's own, or the test's
-connection."""
+"""The databases of an App in a test: a database of the test's, or the test's connection."""
 
 from __future__ import annotations
 
@@ -19,8 +18,7 @@ T = TypeVar("T")
 class LoopFreeDatabase(Database):
     """A database whose async calls use the sync pool, in a thread.
 
-    A pool of a loop can only be closed on that loop, and the loop of an async test is gone when its
-    database is to be dropped.
+    A loop's pool can only be closed on its loop, which is gone when the database is dropped.
     """
 
     async def arun(
@@ -29,25 +27,21 @@ class LoopFreeDatabase(Database):
         connection: Any = None,
         **options: Unpack[RunOptions],
     ) -> T:
-        """Run an operation from a loop."""
         if connection is not None:
             return await super().arun(operation, connection, **options)
         return await asyncio.to_thread(lambda: self.run(operation, **options))
 
 
 class BoundDatabase(Database):
-    """A database in which everything happens on one connection, in its open transaction.
-
-    Rota neither commits nor rolls it back.
-    """
+    """A database on one connection, in its open transaction, which Rota never ends."""
 
     def __init__(self, schema: str, connection: Any) -> None:
-        """Raises UsageError: this is no connection that Rota knows, no transaction is open on it,
-        or it is an async one and no loop runs here."""
+        """Raises UsageError for a connection that is unknown, without an open transaction, or async
+        without a running loop."""
         super().__init__("", schema)
         self.connection = connection
         self.loop: asyncio.AbstractEventLoop | None = None
-        """That of an async connection; None: it is a plain one."""
+        """The loop of an async connection; None: the connection is plain."""
         joins = self._find_driver(connection)
         if not joins:
             raise UsageError(
@@ -90,7 +84,7 @@ class BoundDatabase(Database):
         connection: Any = None,
         **options: Unpack[RunOptions],
     ) -> T:
-        """Run an operation on the test's connection, or on another one that the caller gives."""
+        """Run an operation on the test's connection, or on the caller's."""
         if connection is not None and connection is not self.connection:
             return super().run(operation, connection, **options)
         if self.loop is None:
@@ -98,7 +92,7 @@ class BoundDatabase(Database):
         if self.loop is _find_running_loop():
             operation.close()
             raise UsageError("the test's connection is an async one: await the a… call instead")
-        # A plain handler, in its thread, while the loop waits for it.
+        # A plain handler in its thread, while the loop waits for the thread.
         waiting = self.arun(operation, **options)
         return asyncio.run_coroutine_threadsafe(waiting, self.loop).result()
 
@@ -108,7 +102,7 @@ class BoundDatabase(Database):
         connection: Any = None,
         **options: Unpack[RunOptions],
     ) -> T:
-        """As `run`, from a loop; a plain connection blocks it for as long as a statement takes."""
+        """As `run`, from a loop; a plain connection blocks the loop during a statement."""
         if connection is not None and connection is not self.connection:
             return await super().arun(operation, connection, **options)
         if self.loop is None:
@@ -122,7 +116,7 @@ class BoundDatabase(Database):
         return run(coroutine)
 
     async def call_from_loop(self, call: Callable[[], T]) -> T:
-        """Call a function that uses a plain connection: one of Django's in its own thread."""
+        """Call a function that uses a plain connection, of Django's in the connection's thread."""
         driver: Any = find_driver(self.connection)
         if not hasattr(driver, "call_from_loop"):
             return call()
@@ -131,7 +125,7 @@ class BoundDatabase(Database):
 
     @property
     def has_thread(self) -> bool:
-        """Whether a loop can reach the thread of its connection, as with one of Django's."""
+        """Whether a loop can reach the connection's thread, as with Django's."""
         return not self.is_async and hasattr(find_driver(self.connection), "call_from_loop")
 
     @contextmanager
@@ -148,7 +142,7 @@ class BoundDatabase(Database):
 
     @asynccontextmanager
     async def aopen_transaction(self) -> AsyncIterator[Any]:
-        """Lend psycopg's connection beneath the test's, in a savepoint."""
+        """As `open_transaction`, on a loop."""
         if not self.is_async:
             raise UsageError(
                 "ctx.transaction(): the test's connection is a plain one, which an async handler "

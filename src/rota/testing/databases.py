@@ -1,10 +1,8 @@
 """A database for each test, copied from a template that is made once in a run of pytest.
 
 Names are `rota_test_<run>_…`. Each process of a run holds a shared advisory lock of the run, so the
-next run knows which databases a killed one has left, and drops them.
-
-The copy for the next test is made while a test runs, and the one of a test is dropped while the
-next one runs.
+next run drops the databases of a killed run. While a test runs, the next copy is made and the last
+copy is dropped.
 """
 
 from __future__ import annotations
@@ -34,19 +32,19 @@ from rota.testing.harness import Harness
 
 PREFIX = "rota_test_"
 DIRECTORY = ".rota-test"
-"""Where the private server of the tests is, under the root directory of pytest."""
+"""The directory of the tests' private server, under the root directory of pytest."""
 MEMORY = Path("/dev/shm")
-"""Where it is instead, if there is room: a copy takes a third of the time."""
+"""The directory if there is room here: a copy takes a third of the time."""
 MEMORY_BYTES_LEAST = 2**30
 UNUSED_S = 10.0
-"""Longest wait for the sessions of a template to end before it is copied."""
+"""Longest wait for the end of a template's sessions."""
 _NO_CREATEDB = "42501"
 _FAST = ("fsync", "synchronous_commit", "full_page_writes")
-"""What keeps data through a crash of the machine: a test's databases need none of it."""
+"""Settings that keep data through a crash: a test needs none."""
 
 
 def find_tested_app(reference: str) -> App:
-    """Return the App that the tests are about. Raises ConfigurationError."""
+    """Return the App under test. Raises ConfigurationError."""
     app = find_app(reference or None)
     if app is None:
         raise ConfigurationError(
@@ -58,8 +56,6 @@ def find_tested_app(reference: str) -> App:
 
 
 class TestDatabases:
-    """The databases of the tests of one process."""
-
     __test__ = False  # pytest would collect it
 
     def __init__(
@@ -74,10 +70,10 @@ class TestDatabases:
 
         Args:
             app: the App; its schema is migrated, and its types and schedules are declared.
-            root: where the private server's directory is, if ROTA_TEST_DATABASE_URL is not set.
+            root: the place of the private server's directory without ROTA_TEST_DATABASE_URL.
             make_tables: makes the application's own tables, given the URL of the template; plain or
                 async.
-            run: what the processes of one run have in common. Defaults to a run of this process.
+            run: a name that the processes of a run share. Defaults to a run of this process.
         """
         self._app = app
         self._root = root
@@ -88,7 +84,7 @@ class TestDatabases:
         self._server: Any = None
         """A connection outside the tests' databases."""
         self._aside = ThreadPoolExecutor(1, "rota-test-databases")
-        """Makes and drops copies, on the same connection."""
+        """Makes and drops copies, on `_server`."""
         self._next: Future[str] | None = None
 
     def __enter__(self) -> Self:
@@ -119,8 +115,7 @@ class TestDatabases:
 
     @contextmanager
     def make_one(self) -> Iterator[str]:
-        """Lend the URL of a fresh copy of the template; it is dropped after the block, whoever is
-        connected to it."""
+        """Lend the URL of a fresh copy. After the block it is dropped with its sessions."""
         name = (self._next or self._aside.submit(self._copy)).result()
         self._next = self._aside.submit(self._copy)
         try:
@@ -136,7 +131,7 @@ class TestDatabases:
     # The template
 
     def _make_template(self) -> None:
-        """Make it unless another process of the run has."""
+        """Make the template unless another process of the run has."""
         lock = _lock(self._template)
         self._execute(f"select pg_advisory_lock({lock})")
         try:
@@ -160,7 +155,7 @@ class TestDatabases:
         self._execute(f"alter database {unfinished} rename to {self._template}")
 
     def _wait_until_unused(self, name: str) -> None:
-        """Wait until the template has no sessions: the server copies none that is in use."""
+        """Wait until the template has no sessions: the server does not copy a template in use."""
         deadline = time.monotonic() + UNUSED_S
         count = "select count(*) from pg_stat_activity where datname = '{}'"
         while self._execute(count.format(name))[0][0]:
@@ -174,13 +169,12 @@ class TestDatabases:
     # What is left of a run
 
     def _drop_left(self) -> None:
-        """Drop the databases of runs that were killed."""
         for run in {name[len(PREFIX) :].partition("_")[0] for name in self._list_databases()}:
             if run != self._run and self._is_over(run):
                 self._drop_run(run)
 
     def _is_over(self, run: str) -> bool:
-        """Whether no process of a run is left. If so, the run is locked from now on."""
+        """Whether no process of a run is left. If so, lock the run."""
         return bool(self._execute(f"select pg_try_advisory_lock({_lock(run)})")[0][0])
 
     def _drop_run(self, run: str) -> None:
@@ -210,7 +204,7 @@ class TestDatabases:
         return own.format_conninfo({**own.parse_url(self._url), "dbname": name})
 
     def _execute(self, statement: str) -> list[tuple[Any, ...]]:
-        """Run a statement. Raises ConfigurationError: the role may not."""
+        """Run a statement. Raises ConfigurationError without the right."""
         try:
             cursor = self._server.execute(statement)
         except ERRORS as error:
@@ -225,7 +219,7 @@ class TestDatabases:
 
 
 def _find_directory(root: Path) -> Path:
-    """Return where the private server of the tests is: one for each root directory and user."""
+    """Return the directory of the private server, for each root directory and user."""
     try:
         room = os.statvfs(MEMORY)
     except OSError:
@@ -236,5 +230,4 @@ def _find_directory(root: Path) -> Path:
 
 
 def _lock(name: str) -> str:
-    """Return the number of an advisory lock, in SQL."""
     return f"hashtextextended('{PREFIX}{name}', 0)"

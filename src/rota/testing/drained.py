@@ -41,7 +41,7 @@ class Drained:
         return self.count(Status.DEAD)
 
     def explain_errors(self) -> str:
-        """Return what the dead and the failed jobs ended with, for a person; empty: none did."""
+        """Return the errors of dead and failed jobs for a person; empty: there are none."""
         ended = (Status.DEAD, Status.FAILED)
         return "".join(map(_explain_error, (one for one in self.performed if one.status in ended)))
 

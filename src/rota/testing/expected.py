@@ -1,4 +1,4 @@
-"""What a block of a test is to enqueue."""
+"""The jobs that a block of a test must enqueue."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ExpectedJob:
-    """What a block is to enqueue; see `Harness.expect_enqueued`."""
+    """The job that a block must enqueue; see `Harness.expect_enqueued`."""
 
     def __init__(self, harness: Harness, wanted: Wanted) -> None:
         self._harness = harness
@@ -58,7 +58,7 @@ class ExpectedJob:
 
 
 def find_jobs(wanted: Wanted) -> Operation[list[Job]]:
-    """Find the jobs of a type, under each of its names, whatever became of them; oldest first."""
+    """Find the jobs of a type, by any of its names and in any status; oldest first."""
     jobs: list[Job] = []
     for name in wanted.names:
         jobs += yield from ops.find(Filter(job_type=name, limit=LIST_MAX))

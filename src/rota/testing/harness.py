@@ -1,4 +1,4 @@
-"""The harness: an App on the database or the connection of a test, and what the test asks of it."""
+"""An App on the database or the connection of a test, and the questions of the test."""
 
 from __future__ import annotations
 
@@ -42,28 +42,28 @@ AnyType = JobType[..., ..., Any]
 logger = logging.getLogger("rota")
 
 LEFT_SHOWN_MAX = 10
-"""Most jobs that a message lists of those that are left."""
+"""Most jobs that a message about left jobs lists."""
 
 
 class Harness:
     """An App in a test. Each call has an async twin, whose name begins with `a`.
 
-    While it is open, the App uses the test's database, or the test's connection: then everything
-    that Rota does, also `app.enqueue(…)` and a whole attempt, happens in the open transaction of
-    that connection, and is gone when the test rolls it back.
+    While the harness is open, the App uses the test's database, or the test's connection. On a
+    connection all that Rota does, also `app.enqueue(…)` and a whole attempt, happens in its open
+    transaction, and is gone after the test's rollback.
 
     Args:
         app: the App.
         url: the test's database, migrated. Defaults to the App's own.
-        connection: the test's connection, in an open transaction. Defaults to that of Django's
-            TestCase for the App of `rota.integrations.django`, otherwise to none.
-        state: what `ctx.state` is in attempts on the test's connection; there the App's lifespan is
+        connection: the test's connection, in an open transaction. Defaults to the connection of
+            Django's TestCase for the App of `rota.integrations.django`, otherwise to none.
+        state: what `ctx.state` is in attempts on the test's connection, where the App's lifespan is
             not entered. Defaults to None.
 
     Raises:
-        UsageError: url and connection are both given, the connection is none that Rota knows, no
-            transaction is open on it, or it is an async one and no loop runs here; or another
-            Harness of the App is open on a connection that is not the one of this code.
+        UsageError: url and connection are both given, Rota does not know the connection, no
+            transaction is open on it, or it is async and no loop runs here; or another Harness of
+            the App is open on another connection.
     """
 
     def __init__(
@@ -72,9 +72,9 @@ class Harness:
         if url is not None and connection is not None:
             raise UsageError("give a Harness a url or a connection, not both")
         self.app = app
-        """The App that is tested."""
+        """The App under test."""
         self.state = state
-        """What `ctx.state` is in attempts on the test's connection; None: nothing."""
+        """The `ctx.state` of attempts on the test's connection."""
         if url is None and connection is None:
             connection = app._tested
         self._database: Database
@@ -98,8 +98,8 @@ class Harness:
         return None if isinstance(self._database, BoundDatabase) else self._database.url
 
     def close(self) -> None:
-        """Give the App back its database, and restore the clocks. On a connection the database's
-        clock comes back with the test's rollback."""
+        """Give the App back its database, and restore the clocks. On a connection the test's
+        rollback restores the database's clock."""
         self._clock.restore_python()
         if self.app._opened is self._database:
             del self.app._opened  # the App opens its own when it needs it again
@@ -128,16 +128,16 @@ class Harness:
 
     @both
     def enqueued(self, job_type: AnyType | str, /, **arguments: Any) -> Operation[Job]:
-        """Assert that a job of this type waits to run; return it, the oldest if there are several.
+        """Assert that a job of this type waits to run; return the oldest such job.
 
         Args:
             job_type: the type, or its name. Options as of `welcome.using(queue="mail")` are
                 compared too.
-            arguments: those to compare, as the handler gets them. Others may have any value.
+            arguments: arguments to compare, as the handler gets them. Others may have any value.
 
         Raises:
-            AssertionError: there is none. The message lists the jobs that there are, nearest first.
-            UsageError: the type is another App's, has no such argument, or one that cannot be so.
+            AssertionError: no job fits. The message lists the jobs that there are, nearest first.
+            UsageError: the type is another App's, or has no such argument or value.
         """
         wanted = self._want(job_type, arguments)
         found = yield from self._find_all(wanted)
@@ -161,7 +161,7 @@ class Harness:
         """Assert that no such job waits to run. Arguments are those of `enqueued`.
 
         Raises:
-            AssertionError: there is one.
+            AssertionError: such a job waits.
             UsageError: as `enqueued`; or the App has no type of this name.
         """
         wanted = self._want(job_type, arguments)
@@ -180,8 +180,8 @@ class Harness:
     arefute_enqueued = awaitable(refute_enqueued)
 
     def expect_enqueued(self, job_type: AnyType | str, /, **arguments: Any) -> ExpectedJob:
-        """Assert that the block enqueues such a job, whatever becomes of it there: `with` or
-        `async with`. Arguments and errors are those of `enqueued`."""
+        """Assert that the block, `with` or `async with`, enqueues such a job, in whatever status
+        after it. Arguments and errors are those of `enqueued`."""
         return ExpectedJob(self, self._want(job_type, arguments))
 
     def _want(self, job_type: AnyType | str, arguments: dict[str, Any]) -> Wanted:
@@ -204,11 +204,11 @@ class Harness:
         """Run one real attempt of a job, whatever its run_at; return its outcome.
 
         Args:
-            job: a job to enqueue and run, as `welcome.new(42)`; or the id of one.
+            job: a job to enqueue and run, as `welcome.new(42)`; or a job's id.
 
         Raises:
             UsageError: there is no such job, its queue is paused, or another job has the key.
-            WrongStatus: it is neither queued nor failed.
+            WrongStatus: the job is neither queued nor failed.
         """
         if isinstance(job, NewJob):
             with carry_meta(self.app._enqueue_arounds, [job]) as [carried]:
@@ -225,10 +225,10 @@ class Harness:
         return (await self._awork(pick_one(check_id(job)), 1))[0]
 
     def drain(self, *, limit: int = 100) -> Drained:
-        """Run due jobs one after the other, in the order in which a worker starts them, until none
-        is due. Jobs that they enqueue run too; retries and schedules wait for `advance`.
+        """Run due jobs, also newly enqueued ones, one after the other in a worker's order, until
+        none is due. Retries and schedules wait for `advance`.
 
-        The errors of dead and failed jobs are logged, and shown by the value that is returned.
+        The errors of dead and failed jobs are logged, and shown by the returned value.
 
         Args:
             limit: most attempts, from 1. Defaults to 100.
@@ -250,11 +250,10 @@ class Harness:
         return drained
 
     def _find_due(self) -> Operation[int | None]:
-        """Return the next job that is due."""
         while True:
             due = yield from self._read_known()
             if not due:
-                # A job may follow a batch whose last member was cancelled, or that had none.
+                # A batch without members, or whose last member was cancelled, may have a follower.
                 yield from ops.fold_all_batches()
                 due = yield from self._read_known()
             if due:
@@ -313,15 +312,13 @@ class Harness:
         """Move the clock of the test's database forward, and Python's if `time-machine` is
         installed; return the time then.
 
-        The schedules fire on the way, in order, each at its own moment. Jobs only run when you
-        drain.
+        The schedules fire on the way, in order, each at its moment. Jobs run only in a drain.
 
         Args:
             by: how far, as "7d" or a timedelta.
 
         Raises:
-            UsageError: this is no duration, or there are more than 1,000 runs on the
-                way.
+            UsageError: `by` is no duration, or more than 1,000 runs are on the way.
         """
         return self._clock.advance(by)
 
@@ -329,13 +326,12 @@ class Harness:
 
     @both
     def freeze(self, at: datetime | None = None) -> Operation[datetime]:
-        """Let these clocks stand still, until the test ends or `advance` moves them; return the
-        time.
+        """Stop these clocks until the test ends or `advance` moves them; return the time.
 
         Args:
-            at: an aware datetime. The first move of a test sets the scene, and so does each one
-                back: nothing fires, the next runs are those after it, and rows keep their times.
-                Later the schedules fire on the way, as with `advance`. Defaults to now.
+            at: an aware datetime. The first move of a test, and each move back, fires nothing: the
+                next runs come after it, and rows keep their times. Later moves fire the schedules
+                on the way, as `advance`. Defaults to now.
 
         Raises:
             UsageError: the datetime has no time zone; or as `advance`.
@@ -347,8 +343,7 @@ class Harness:
     # Single handlers
 
     run_twice = staticmethod(twice.run_twice)
-    """As `rota.testing.run_twice`; not on a connection of the test's, beside which no worker can
-    start."""
+    """As `rota.testing.run_twice`; not on a test's connection, where no worker can start."""
     arun_twice = staticmethod(twice.arun_twice)
     context = staticmethod(make_context)
     """As `rota.testing.make_context`."""
@@ -367,7 +362,7 @@ def _read_due() -> Operation[list[tuple[int, str]]]:
 async def _work_with_worker(
     bus: Bus, database: Database, spec: WorkerSpec, pick: Pick, limit: int
 ) -> list[Performed]:
-    """Run picked jobs in a worker of this process; return what became of them."""
+    """Run picked jobs in a worker of this process; return their outcomes."""
 
     def pick_within_limit() -> Operation[int | None]:
         if len(hand.ended) >= limit:

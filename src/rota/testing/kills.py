@@ -20,7 +20,7 @@ from rota.worker.by_hand import ByHand, pick_one
 PLACES_MAX = 10
 """Most places at which a handler is killed."""
 END = "its end"
-"""The last place: the handler has returned, and nothing of its success is written."""
+"""The last place: the handler has returned, and its success is not written."""
 
 
 class Killed(BaseException):
@@ -28,36 +28,29 @@ class Killed(BaseException):
 
 
 class KilledRun(ByHand):
-    """One run of a job, until its handler is killed or ends. It keeps effects and finishes the job
-    as the worker does, until the kill. From any thread of the handler."""
+    """One run of a job, until its handler is killed or ends. Keeps effects and finishes the job as
+    the worker does. From any thread of the handler."""
 
     def __init__(self, job: int, tried: set[str], aim: str | None = None) -> None:
-        """Make one.
-
-        Args:
-            tried: the places of earlier kills; that of this one is added.
-            aim: the place of this one. Defaults to the first that was not tried.
-        """
+        """Kill at `aim`, or at the first place that is not in `tried`, and add it there."""
         super().__init__(pick_one(job))
         self.job = job
         self._tried = tried
         self.aim = aim
         self._keeper: Any = None
-        """Keeps effects for the worker."""
         self._completer: Any = None
-        """Finishes jobs for the worker."""
         self._lock = threading.Lock()
         self._enqueues = 0
         self._open: set[str] = set()
-        """The effects that have begun, and that a kill would leave for a person to decide."""
+        """Begun effects that a kill would leave for a person to decide."""
         self.place = END
-        """Where the run ended."""
+        """The place where the run ended."""
         self.has_come = aim in (None, END)
         """Whether the run came to the place of its kill."""
         self.is_lost = False
-        """Whether nothing of its outcome was written."""
+        """Whether its outcome was not written."""
         self.unasked: list[str] = []
-        """The effects that were done before, and about which it did not ask."""
+        """Done effects about which the run did not ask."""
 
     @contextmanager
     def around(self, context: Context) -> Iterator[None]:
@@ -81,7 +74,7 @@ class KilledRun(ByHand):
         return self._end(call, self._keeper.call(context, call))
 
     async def acall(self, context: Context, call: EffectCall) -> EffectAnswer:
-        """As `call`, from the worker's loop."""
+        """As `call`, on the worker's loop."""
         self._begin(call)
         return self._end(call, await self._keeper.acall(context, call))
 
@@ -92,16 +85,13 @@ class KilledRun(ByHand):
         return self._completer.complete(context, connection, result_json)
 
     def open(self) -> Any:
-        """Open a connection, as the worker."""
         return self._completer.open()
 
     def aopen(self) -> Any:
-        """Open a connection, as the worker."""
         return self._completer.aopen()
 
     def _begin(self, call: EffectCall) -> None:
-        """Kill the handler before an effect; or, where an interrupted one is repeated, before its
-        result is kept."""
+        """Kill the handler before an effect, or before the result of a repeated effect is kept."""
         with self._lock:
             if call.if_uncertain == "repeat":
                 self._reach(f"the result of {call.name}" if call.verb == "finish" else None)
@@ -132,7 +122,7 @@ class KilledRun(ByHand):
         return place not in self._tried and len(self._tried) < PLACES_MAX
 
     def note_end(self, attempt: Attempt) -> None:
-        """Write nothing of an attempt that was killed, or that is to run again."""
+        """Write nothing of an attempt that was killed or runs again."""
         outcome, is_killed = attempt.outcome, self.place != END
         if attempt.context is not None:  # otherwise it ran in another process
             self.unasked = attempt.context._unasked_effects

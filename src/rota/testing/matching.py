@@ -1,4 +1,4 @@
-"""Which jobs a test means, and in which points others differ. Pure."""
+"""The jobs that a test means, and how other jobs differ. Pure."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from rota.model.scrub import MASK
 from rota.model.units import plural, words
 
 PENDING = (Status.QUEUED, Status.WAITING, Status.FAILED)
-"""The statuses of a job that is enqueued: it will run, for the first time or again."""
+"""The statuses of a job that will run, for the first time or again."""
 SHOWN_MAX = 20
 """Most jobs that a message lists."""
 LINE_MAX = 300
-"""Most characters of each."""
+"""Most characters of a listed job."""
 CLOSE_S = 1.0
-"""How far a duration may be from the one that is wanted: instants of two statements differ."""
+"""How far a duration may differ, in seconds: instants of two statements do."""
 _ABSENT = object()
 _COMPARED = (
     "run_at", "priority", "queue", "max_attempts", "timeout", "idempotency_key",
     "group_key", "group_capacity",
 )  # fmt: skip
-"""The options that a job has as they were given."""
+"""The options that a job keeps as given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +43,9 @@ class Wanted:
     job_type: Declaration | None
     """None: the App does not declare it."""
     arguments: Mapping[str, Any]
-    """As the handler gets them."""
+    """Arguments as the handler gets them."""
     options: EnqueueOptions
-    """Those of `job_type.using(…)`."""
+    """The options of `job_type.using(…)`."""
 
     @classmethod
     def of(
@@ -54,10 +54,7 @@ class Wanted:
         types: Mapping[str, Declaration],
         arguments: Mapping[str, Any],
     ) -> Wanted:
-        """Check what a test asks for.
-
-        Args:
-            types: those of the App, by name and by alias.
+        """Check what a test asks for. `types` are the App's, by name and by alias.
 
         Raises:
             UsageError: the type is another App's, or no job of it can have such an argument.
@@ -76,12 +73,11 @@ class Wanted:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Those that jobs of the type may have: an alias, if SQL or an older release inserts."""
+        """The names of the type's jobs; an alias if SQL or an older release inserts."""
         aliases = () if self.job_type is None else self.job_type.options.aliases
         return (self.name, *aliases)
 
     def describe(self) -> str:
-        """Return what is wanted, in words."""
         wanted = [
             f"{name}={_show_argument(self.job_type, name, value)}"
             for name, value in self.arguments.items()
@@ -90,7 +86,7 @@ class Wanted:
         return f"{self.name!r}" + (f" with {', '.join(wanted)}" if wanted else "")
 
     def find_differences(self, job: Job) -> list[str]:
-        """Say in what a job of this type differs from what is wanted; nothing: it is the one."""
+        """Say how a job of this type differs; nothing: the job is meant."""
         had = read_arguments(self.job_type, job)
         differences = []
         for name, value in self.arguments.items():
@@ -105,10 +101,8 @@ class Wanted:
 
 
 def _read_wanted(job_type: Declaration, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments as the handler would get them.
-
-    What has no JSON form, such as `unittest.mock.ANY`, is compared as it is. Raises UsageError.
-    """
+    """Return arguments as the handler would get them. A value without a JSON form, such as
+    `unittest.mock.ANY`, stays as it is. Raises UsageError."""
     codec, name = job_type.codec, job_type.name
     unknown = sorted(arguments.keys() - codec.parameters)
     if unknown:
@@ -121,8 +115,7 @@ def _read_wanted(job_type: Declaration, arguments: Mapping[str, Any]) -> dict[st
 
 
 def read_arguments(job_type: Declaration | None, job: Job) -> dict[str, Any]:
-    """Return the arguments that the handler would get, with its defaults and in its order; what is
-    stored if they cannot be read."""
+    """Return the handler's arguments with its defaults, in its order; unreadable ones as stored."""
     if job_type is None:
         return job.payload
     try:
@@ -143,7 +136,7 @@ def _show_argument(job_type: Declaration | None, name: str, value: object) -> st
 
 
 def _list_options(options: EnqueueOptions) -> list[tuple[str, str]]:
-    """Return the names and values of the options that are set."""
+    """Return the set options and their values."""
     durations = {"delay": options.delay_s, "expires": options.expires_s}
     shown = {
         **{name: getattr(options, name) for name in _COMPARED},
@@ -182,7 +175,7 @@ def _show(value: Any) -> str:
 
 
 def explain_jobs(wanted: Wanted, types: Mapping[str, Declaration], jobs: Sequence[Job]) -> str:
-    """List jobs for a message, those that are nearest to what is wanted first."""
+    """List jobs for a message, the jobs nearest to the wanted job first."""
     if not jobs:
         return "there is no job at all"
 

@@ -1,7 +1,4 @@
-"""Moves the clocks of a test: the database's, and Python's if `time-machine` is installed.
-
-The schedules fire on the way, each tick at its own moment.
-"""
+"""Moves the clocks of a test: the database's, and Python's if `time-machine` is installed."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ class MovingClock:
         self.offset = timedelta()
         self.frozen_at: datetime | None = None
         self.is_moved = False
-        """Whether it may show another time than the server's, also after a move that failed."""
+        """Whether the clock may differ from the server's, also after a failed move."""
         self._travel: Any = None
 
     def advance(self, by: Duration) -> Operation[datetime]:
@@ -53,7 +50,7 @@ class MovingClock:
         return now + delta
 
     def freeze(self, at: datetime | None) -> Operation[datetime]:
-        """Let the clock stand still at an instant; None: now. `Harness.freeze` says what fires."""
+        """Stop the clock at an instant; None: now. `Harness.freeze` says what fires."""
         given: object = at
         if given is not None and (not isinstance(given, datetime) or given.utcoffset() is None):
             raise UsageError(f"freeze takes an aware datetime, not {at!r}")
@@ -81,7 +78,7 @@ class MovingClock:
             self._travel = None
 
     def _fire_until(self, to: datetime) -> Operation[None]:
-        """Fire the schedules tick by tick, each at its moment, up to before `to`."""
+        """Fire the schedules tick by tick, each at its moment, to before `to`."""
         yield from _fire()  # what was due before
         for _ in range(TICKS_MAX):
             at = yield from _find_next_tick()
@@ -114,7 +111,7 @@ class MovingClock:
     def _move_python(self, to: datetime) -> None:
         if time_machine is not None:
             self.restore_python()
-            # In UTC: another zone would become that of the process.
+            # In UTC: another zone would become the process's zone.
             self._travel = time_machine.travel(to.astimezone(UTC), tick=self.frozen_at is None)
             self._travel.start()
 
@@ -134,7 +131,7 @@ def _find_next_tick() -> Operation[datetime | None]:
 
 
 def _plan_anew(now: datetime) -> Operation[None]:
-    """Announce the first tick after `now` of each schedule, whatever was announced before."""
+    """Announce the first tick after `now` of each schedule anew."""
     for one in (yield from ops.schedules()):
         if one.is_active and one.cron is not None:
             due = Due(
@@ -147,7 +144,6 @@ def _plan_anew(now: datetime) -> Operation[None]:
 
 
 def _fire() -> Operation[None]:
-    """Do one pass of the scheduler."""
     agenda = yield from ops.schedules_due(EVER, PORTION)
     if agenda.is_paused:
         return

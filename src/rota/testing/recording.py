@@ -1,4 +1,4 @@
-"""A context for a plain unit test of a handler: no database, no job that runs."""
+"""A context for a plain unit test of a handler: without a database and a running job."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ from rota.model.job import Job, Progress
 class RecordingContext(Context):
     """A context that records what a handler tells it.
 
-    Each effect and each step is new: it runs, and `effect.done` is False. Nothing can finish the
-    job, so `transaction` and `complete` raise UsageError. Within `with` it is what `rota.context()`
-    returns.
+    Each effect and each step is new: it runs, and `effect.done` is False. `transaction` and
+    `complete` raise UsageError. Within `with`, `rota.context()` returns this context.
     """
 
     __slots__ = ("_token", "done_effects", "reports")
@@ -39,7 +38,7 @@ class RecordingContext(Context):
         self.reports: list[Progress] = []
         """The progress reports, in order."""
         self.done_effects: list[str] = []
-        """The keys of the effects, and the names of the steps, that were done, in order."""
+        """The keys of done effects and the names of done steps, in order."""
 
     def cancel(self, why: str = "the test asked it to stop") -> None:
         """Ask the handler to stop, as a cancel, a timeout or a lost lease would."""
@@ -68,18 +67,18 @@ def make_context(
     """Make a context for a plain unit test: `resize(make_context(), photo=7)`.
 
     Args:
-        job: the type or the job that `ctx.job` is of; `ctx.app` is its App. Defaults to a type
-            named "test".
+        job: the type or the job of `ctx.job`; `ctx.app` is its App. Defaults to a type named
+            "test".
         state: what `ctx.state` is. Defaults to None.
         attempt: what `ctx.job.attempts` is. Defaults to 1.
         id: the id of the job. Defaults to 1.
         meta: what `ctx.job.meta` is. Defaults to None.
         scheduled_for: the scheduled time, an aware datetime. Defaults to None.
         ended_batch: the outcome of the batch that the job follows. Defaults to None.
-        results: what `ctx.results` has, of jobs that it waited for. Defaults to none.
+        results: what `ctx.results` has, of jobs that the job waited for. Defaults to none.
 
     Raises:
-        UsageError: this is neither a job type nor a job.
+        UsageError: `job` is neither a job type nor a job.
     """
     given: object = job
     if not isinstance(given, JobType | NewJob | None):

@@ -1,8 +1,4 @@
-"""Whether a second run of a handler is harmless.
-
-Rota's promise is "at least once", so every handler runs a second time one day. `run_twice` is that
-day: `rota.testing.run_twice(welcome.new(42), tables=["app_user"])`.
-"""
+"""Whether a second run of a handler is harmless, as "at least once" promises one."""
 
 from __future__ import annotations
 
@@ -32,22 +28,21 @@ from rota.worker.worker import Worker
 ROWS_MAX = 100_000
 """Most rows of a table that are compared."""
 SHOWN_MAX = 5
-"""Most rows of one difference that its message shows."""
+"""Most rows of a difference that its message shows."""
 
 
 def run_twice(new_job: NewJob, *, tables: Iterable[str] = ()) -> None:
     """Run a handler, lose its worker before the success is written, run it again, and compare.
 
-    The runs are real attempts of a worker in this process, on the database of the App. What a run
-    did stays; of its success nothing is written, as if the worker had been killed at that moment.
+    The runs are real attempts of a worker in this process, on the database of the App. What a
+    run did stays; its success is not written, as if the worker had been killed at that moment.
     After the second run all must be as after the first: the rows of the tables that you name, the
-    effects and steps of the job, and the jobs that it enqueued. Nothing else runs meanwhile, and
-    the jobs that it enqueued are not run.
+    effects and steps of the job, and the jobs that it enqueued, which do not run.
 
-    Before that, the handler is killed at the first ten of its calls of Rota that commit something:
-    before each enqueue, each effect, the result of each step (or effect with `if_uncertain=
-    "repeat"`), and the commit that finishes its job. The next run must come there again, and change
-    nothing on its way. It is not killed between two other statements; nor with `process=True`.
+    Before these two runs, the handler is killed at its first ten calls of Rota that commit: before
+    each enqueue, each effect, the result of each step (or effect with `if_uncertain="repeat"`), and
+    the commit that finishes its job. The next run must come there again, and change nothing before.
+    No kill comes between two other statements, or with `process=True`.
 
     A handler that finished its job in its own transaction has no second run.
 
@@ -56,10 +51,10 @@ def run_twice(new_job: NewJob, *, tables: Iterable[str] = ()) -> None:
         tables: names of tables in that database, as SQL writes them; up to 100,000 rows each.
 
     Raises:
-        AssertionError: a run did not succeed, or one that was repeated changed something, or left
+        AssertionError: a run did not succeed, or a repeated run changed something, or left
             something out; with what.
         UsageError: there is no such table, the type belongs to no App, another job has the
-            idempotency key, or this is called in a running event loop (await `arun_twice`).
+            idempotency key, or the call is in a running event loop (await `arun_twice`).
     """
     app = _find_app(new_job)
     run_alone("run_twice", arun_twice(new_job, tables=tables), app.aclose)
@@ -78,10 +73,10 @@ class _Runs:
         self._name = repr(new_job.job_type.name)
         self._tables = tables
         self._tried: set[str] = set()
-        """The places at which it was killed."""
+        """The places of kills."""
 
     async def compare(self) -> None:
-        """Run it twice up to each place at which it is killed, the last time to its end."""
+        """Run the handler twice up to each place of a kill, the last time to its end."""
         await asyncio.to_thread(read_tables, self._app._database, self._tables)
         job = await self._enqueue()
         run = await self._run(KilledRun(job, self._tried), "the first run")
@@ -108,14 +103,14 @@ class _Runs:
             raise AssertionError(f"a second run of {self._name}{until} is not harmless:{told}")
 
     async def _enqueue(self) -> int:
-        # In a queue of its own: a worker of this database would take it between two runs.
+        # In a queue of its own: a worker of this database would take the job between two runs.
         new_job = self._new_job.using(queue=f"run_twice:{secrets.token_hex(8)}")
         with carry_meta(self._app._enqueue_arounds, [new_job]) as [carried]:
             enqueued = await self._app._arun(self._app._enqueue(carried))
         return check_new(enqueued)
 
     async def _run(self, run: KilledRun, what: str) -> KilledRun:
-        """Run it until it is killed or ends. Raises AssertionError: it failed."""
+        """Run the job until it is killed or ends. Raises AssertionError: it failed."""
         app, job_type = self._app, self._new_job.job_type._declaration
         spec = app._make_spec(WorkerConfig(slots=1, asks_limits=False))
         if job_type.options.process is None:
@@ -148,7 +143,7 @@ class _Runs:
 
 
 def check_new(enqueued: Enqueued) -> int:
-    """Return the id of a job that was enqueued. Raises UsageError: another one has its key."""
+    """Return the id of a new job. Raises UsageError: another job has its key."""
     if not enqueued.created:
         raise UsageError(
             f"job {enqueued.id} ({enqueued.status}) has the idempotency key: use another key, or "
@@ -166,7 +161,7 @@ def _find_app(new_job: NewJob) -> App:
 
 
 async def _explain(app: App, job: int) -> str:
-    """Return what became of a job that should have succeeded."""
+    """Return the outcome of a job that should have succeeded."""
     found = await app.aget(job)
     assert found is not None
     return f"it is {found.status}: {found.error_type}: {found.last_error}"
@@ -177,11 +172,11 @@ class _Seen:
     """What a run can have changed."""
 
     effects: dict[str, datetime]
-    """When each effect and step began that is done."""
+    """The begin of each done effect and step."""
     jobs: Counter[str]
-    """Those that were enqueued after this one, by type."""
+    """Jobs that were enqueued after this one, by type."""
     tables: dict[str, Counter[str]]
-    """Their rows."""
+    """The rows by table."""
 
     def compare(self, after: _Seen) -> Iterator[str]:
         """Say what the second run changed."""
@@ -205,7 +200,7 @@ def _tell_rows(table: str, what: str, rows: Counter[str]) -> Iterator[str]:
 
 
 def read_tables(database: Database, names: Iterable[str]) -> dict[str, Counter[str]]:
-    """Return the rows of tables. Raises UsageError: there is no such table, or it is too large."""
+    """Return the rows of tables. Raises UsageError: a table is missing or too large."""
     with database.open_connection("testing") as connection:
         return {name: _read_rows(connection, name) for name in names}
 

@@ -47,7 +47,7 @@ class Client(BatchCalls, FindCalls, ActionCalls):
     limits = cached_property(Limits)
     """Take from rate limits, list them, and change one."""
     effects = cached_property(Effects)
-    """Find effects and steps, and resolve those that may have happened."""
+    """Find effects and steps, and resolve uncertain effects."""
     alerts = cached_property(Alerts)
     """Read alerts."""
 

@@ -16,7 +16,7 @@ class Alerts(Namespace):
 
     @both
     def list(self) -> Operation[builtins.list[AlertRecord]]:
-        """List the active alerts, the newest first, then those that ended in the last 24 h."""
+        """List the active alerts, the newest first, then the alerts of the last 24 h that ended."""
         return ops.read_alerts()
 
     alist = awaitable(list)

@@ -1,4 +1,4 @@
-"""Calls on effects and steps: find them, and resolve uncertain ones."""
+"""Calls on effects and steps: find them, and resolve uncertain effects."""
 
 from __future__ import annotations
 

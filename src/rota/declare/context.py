@@ -123,7 +123,7 @@ class Context:
 
     @property
     def ended_batch(self) -> BatchEnd | None:
-        """What came of the batch that this job follows; None: it follows none."""
+        """The outcome of the batch that this job follows; None: the job follows no batch."""
         meta = self.job.meta or {}
         ended = meta.get(META_KEY)
         return None if ended is None else msgspec.convert(ended, BatchEnd)

@@ -266,12 +266,13 @@ class JobType(Generic[P, Q, R]):
         return NewJob(self, payload, options, key, group, asks)
 
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
-        """Insert a job with these arguments. After an error nothing is inserted.
+        """Insert a job with these arguments. After an error nothing is inserted, and the caller's
+        transaction can continue, unless the database does not answer.
 
         Raises:
-            PayloadError: the arguments do not fit. The caller's transaction can continue.
-            UsageError: a function of the type that makes a key failed, or made none. Likewise.
-            KeyTaken: another job has the key, and `on_duplicate` is "raise". Likewise.
+            PayloadError: the arguments do not fit.
+            UsageError: a function of the type that makes a key failed, or made no key.
+            KeyTaken: another job has the key, and `on_duplicate` is "raise".
             DatabaseUnavailable: the database does not answer.
         """
         return self._declaration.jobs._sender.enqueue(self.new(*args, **kwargs))

@@ -50,6 +50,10 @@ LINES = [
         "{'Authorization': ***, 'Accept': '*/*'}",
     ),
     ("Authorization: Token abcdef123456, then", "Authorization: Token ***, then"),
+    ("Authorization: ApiKey abcdef123456, then", "Authorization: ApiKey ***, then"),
+    ("password=ab'cd9 {'token': Token(value='abc1')}", "password=*** {'token': ***')}"),
+    ("run ['curl', '-u', 'admin:hunter2']", "run ['curl', '-u', 'admin:***']"),
+    ("A" * 64 + "\n-----END PRIVATE KEY-----", "***-----END PRIVATE KEY-----"),
     (
         'client_secret=abc&secret_key="a b", region=eu',
         "client_secret=***&secret_key=***, region=eu",

@@ -42,7 +42,9 @@ _NAME = (
 """Names of credentials, also at the end of a longer name. The SQL function `redact` has some."""
 _QUOTED = r"[a-z]?(?P<quote>\\?[\"'])(?:(?!(?P=quote))(?:\\.|[^\\])){0,2000}(?P=quote)?"
 _BARE = r"[^\s,;&)}\]\"']"
-_SECRETLIKE = rf"(?={_BARE}{{0,200}}[0-9+/=$!@#^~]){_BARE}{{4,2000}}"
+_REST = rf"(?:{_BARE}|[\"'](?=\w))"
+"""A quote may stand within a value, as in `Secret(value='…')`."""
+_SECRETLIKE = rf"(?={_REST}{{0,200}}[0-9+/=$!@#^~]){_BARE}{_REST}{{3,2000}}"
 """Has a digit or a sign, unlike prose and source: "password: short", "token = get_token(user)"."""
 # Beginnings of keys: Stripe, GitHub, Slack, GitLab, Anthropic, OpenAI, PyPI, AWS, Google, npm,
 # Hugging Face, SendGrid; and a JWT.
@@ -52,6 +54,7 @@ _PREFIXES = (
     *("sk-ant-", "sk-proj-", "pypi-", "AKIA", "ASIA", "AIza", "npm_", "hf_", "SG.", "eyJ"),
 )
 _PRIVATE_KEY = re.compile(r"(?s)(-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----).*?(?=-----END |\Z)")
+_KEY_END = re.compile(r"(?:[A-Za-z0-9+/=]{16,}[\s\\nr]+)+(?=-----END [A-Z ]{0,30}PRIVATE KEY-)")
 _URL_USER = re.compile(
     r"(://)(?:[^\s/?#]{0,2000}@|[^\s:/?#@]{0,200}:(?![0-9]+[/?#])[^\s@\"']{0,2000}@)"
 )
@@ -66,9 +69,15 @@ _FORMS = (
     ),
     # A quoted value, also within JSON or a call; a value like a secret; a value after `name=`.
     re.compile(
-        rf"(?is)({_NAME}\\?[\"']?\s{{0,3}}[:=]{{1,2}}\s{{0,3}}(?:(?:basic|bearer|token) )?)"
+        rf"(?is)({_NAME}\\?[\"']?\s{{0,3}}[:=]{{1,2}}\s{{0,3}}"
+        r"(?:(?:basic|bearer|token|digest|negotiate|hmac|jwt|oauth|(?:api-?)?key) )?)"
         rf"(?:(?:\w{{1,50}}\()?{_QUOTED}|{_SECRETLIKE}"
-        rf"|(?<=\w=)(?!(?:none|null|true|false)\b){_BARE}{{1,2000}})"
+        rf"|(?<=\w=)(?!(?:none|null|true|false)\b){_BARE}{_REST}{{0,2000}})"
+    ),
+    # curl, also as the list of its arguments.
+    re.compile(
+        r"(?<![\w-])((?:-u|--user)[\"']?,?[ =]{1,3}[\"']?[^\s:\"']{1,100}:)"
+        r"(?![0-9]{1,9}(?:\s|$))[^\s\"']{1,2000}"
     ),
     re.compile(
         rf"\b({'|'.join(map(re.escape, _PREFIXES))})(?=[\w-]{{0,200}}[0-9])[\w.+/=-]{{12,2000}}"
@@ -76,6 +85,7 @@ _FORMS = (
 )
 _MARKS = (
     *("://", "bearer ", "basic ", "pass", "pwd", "secret", "token", "sig", "authorization", "key"),
+    *("-u ", "-u'", '-u"', "--user"),
     *map(str.lower, _PREFIXES),
 )
 """A text without any of these marks has none of the forms."""
@@ -131,6 +141,7 @@ def scrub_forms(text: str) -> str:
     """As `scrub`, but no values are searched for."""
     if "PRIVATE KEY-----" in text:
         text = _PRIVATE_KEY.sub(r"\1***", text)  # the cut may take away where one begins
+        text = _KEY_END.sub(MASK, text)  # it has been cut off before
     if len(text) > TEXT_MAX:
         text = f"{text[: TEXT_MAX // 4]}…{text[-TEXT_MAX * 3 // 4 :]}"
     for pattern in list(_patterns):

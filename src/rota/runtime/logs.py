@@ -211,9 +211,9 @@ class JsonFormatter(logging.Formatter):
         line |= getattr(record, "rota_trace", None) or {}
         if stacks := _stacks(record):
             line["stack"] = _show("\n".join(stacks))
-        extra = {_text(name): _plain(value) for name, value in _list_extra(record)}
+        extra = {_text(name): _mask_form(value) for name, value in _list_extra(record)}
         if extra:
-            line["extra"] = mask_texts(extra, scrub_forms)
+            line["extra"] = extra
         return json.dumps(line, allow_nan=False).replace("\x7f", "\\u007f")
 
 
@@ -272,9 +272,9 @@ def _scrub_any(value: Any, mask: Callable[[str], str]) -> Any:
     """Return a value with its texts masked; the same object if nothing is masked."""
     try:
         shown = [_plain(value), str(value)]
-    except Exception:  # noqa: BLE001 - a foreign __str__
-        shown = [_plain(value)]
-    masked = mask_texts(shown, mask)
+        masked = mask_texts(shown, mask)
+    except Exception:  # noqa: BLE001 - a foreign __str__, or a value nested too deeply
+        return mask(_text(value))
     return value if masked == shown else masked[0]
 
 
@@ -328,6 +328,13 @@ def _plain(value: Any) -> Any:
         return json.loads(encoded) if len(encoded) <= TEXT_MAX else _text(value)
     except Exception:  # noqa: BLE001 - a key that is no text, a circle, the value's own code
         return _text(value)
+
+
+def _mask_form(value: Any) -> Any:
+    try:
+        return mask_texts(_plain(value), scrub_forms)
+    except RecursionError:
+        return scrub_forms(_text(value))
 
 
 def _text(value: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from math import inf
 from typing import Protocol
 
 from rota.errors import DatabaseUnavailable
@@ -27,6 +28,8 @@ from rota.upkeep.waits import WaitSweeper
 
 EACH_S = 1.0
 """Longest time for each part of maintenance before the jobs of a drain."""
+FIGURES_S = 5.0
+"""Longest time for the figures before the jobs of a drain, which may be the first one in days."""
 LOCK_S = 0.1
 """Longest wait of a part for a lock, in seconds: good transactions hold no lock for longer."""
 
@@ -44,6 +47,7 @@ class UpkeepSet:
         is_drain: bool = False,
     ) -> None:
         self._bus = bus
+        self._clock = clock
         self._database = database
         reaping = shared if is_drain else StoreLink(database, "reap", is_kept=False)
         reaper = Reaper(bus, reaping, clock, spare=shared)
@@ -82,13 +86,13 @@ class UpkeepSet:
         DatabaseUnavailable.
         """
         for upkeeper in self._passes:
-            # One turn of the rollup: after days without a worker the rest is added beside the jobs.
-            turns_once = upkeeper.name == FIGURES.name
+            # After days without a worker the rest of the figures is added beside the jobs.
+            until = self._clock.monotonic() + FIGURES_S if upkeeper.name == FIGURES.name else inf
             try:
                 pause_s: float | None = 0
                 while pause_s == 0 and not is_over():
                     pause_s = await upkeeper.tick()
-                    if turns_once:
+                    if self._clock.monotonic() >= until:
                         break
                 upkeeper.is_done = pause_s is None
             except DatabaseUnavailable as error:

@@ -13,6 +13,7 @@ import inspect
 import pickle
 import sys
 import typing
+from typing import Any
 
 import httpx
 from fastapi import BackgroundTasks, Depends, FastAPI
@@ -44,6 +45,14 @@ async def note(number: int) -> dict[str, int]:
     """Note a number."""
     ran.append(number)
     return {"number": number}
+
+
+def test_a_function_with_an_enqueue_of_another_library_keeps_that_of_its_type() -> None:
+    def send() -> None: ...
+
+    vars(send).update(enqueue=print, price=3)
+    job_type: Any = rota.Jobs().job("send")(send)
+    assert job_type.enqueue.__self__ is job_type and job_type.price == 3
 
 
 def test_it_has_the_names_the_signature_and_the_docstring_of_its_function() -> None:

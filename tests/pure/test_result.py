@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import itertools
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import Future
 from io import StringIO
 from types import SimpleNamespace
 from typing import Any
@@ -74,7 +75,7 @@ JOB: Any = SimpleNamespace(id=1, job_type="t")
     "unfinished",
     [
         count(), acount(), map(str, [1]), filter(None, [1]), zip([1], strict=True),
-        itertools.count(), [count()], (1, count()),
+        itertools.count(), [count()], (1, count()), {"a": count()}, Future(),
     ],
 )  # fmt: skip
 def test_an_unfinished_value_that_is_returned_fails_the_job(unfinished: Any) -> None:

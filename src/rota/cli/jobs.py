@@ -52,7 +52,11 @@ class Sought:
     meta: list[str] | None = option(
         f"--meta {PART}", "Only jobs with this in their meta, as --payload."
     )
-    waiting: bool = flag("--waiting", "Only jobs that something holds back, with what it is.")
+    waiting: bool = flag(
+        "--waiting",
+        "Only jobs that wait for a group, a limit, a breaker or other jobs, and for which. Not "
+        "those of a pause: see rota queues.",
+    )
     batch: int | None = option("--batch ID", "Only members of this batch, of any age.", min=1)
     error_type: str | None = option(
         "--error-type CLASS", "Only jobs with an error of this class, in any attempt in the period."

@@ -22,7 +22,7 @@ from rota.client.base import (
 from rota.client.both import awaitable, both
 from rota.declare.connection import AnyConnection
 from rota.errors import JoinTimeout, UsageError
-from rota.model.bounds import check_integer
+from rota.model.bounds import check_bool, check_integer
 from rota.model.job import Job, Status
 from rota.model.units import Duration, seconds
 from rota.store import ops
@@ -55,7 +55,8 @@ class Search(JobFilters, total=False):
     until: datetime | Duration | None
     """End of the period, as `since`. Defaults to now."""
     waiting: bool
-    """Only jobs that something holds back besides their `run_at`; `Job.wait` says what."""
+    """Only jobs with `waits_for`: a group, a limit, a breaker or other jobs hold them back, and
+    `Job.wait` says how. Those of a paused queue are not among them."""
     before: int | None
     """Only jobs with a smaller id, for the next page."""
     limit: int
@@ -142,6 +143,7 @@ def check_search(search: Search) -> Filter:
             filters[name] = encode_part(filters[name], name)
     wanted = Filter(**filters)
     check_integer(wanted.limit, "limit", 1, LIST_MAX)
+    check_bool(wanted.waiting, "waiting")
     if wanted.before is not None:
         check_integer(wanted.before, "before", 1, ID_MAX)
     if wanted.batch is not None:

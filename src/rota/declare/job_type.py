@@ -165,7 +165,10 @@ class JobType(Generic[P, Q, R]):
         options: JobTypeOptions,
         chunk: Chunk | None = None,
     ) -> None:
-        functools.update_wrapper(self, func)  # first: what follows counts
+        functools.update_wrapper(self, func, updated=())  # first: what follows counts
+        # Another library's decorator may have set an `enqueue` of its own.
+        given = getattr(func, "__dict__", {})
+        self.__dict__ |= {n: v for n, v in given.items() if not hasattr(JobType, n)}
         self.name = name
         """Name of the job type, as it is stored."""
         self.func = func

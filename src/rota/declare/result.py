@@ -59,7 +59,8 @@ def read_return(job: Job, result: Any) -> End:
     encoded, problem = encode_result(result)
     if problem is not None:
         # A value with a JSON form is finished.
-        parts = result if isinstance(result, list | tuple) else [result]
+        parts = list(result.values()) if isinstance(result, dict) else result
+        parts = parts if isinstance(parts, list | tuple) else [parts]
         unfinished = [type(one).__name__ for one in parts if _is_unfinished(one)]
         if unfinished:
             what = f"the handler returned a {unfinished[0]}, whose work nobody does"
@@ -74,6 +75,8 @@ def _is_unfinished(value: Any) -> bool:
     if inspect.iscoroutine(value):
         value.close()  # Python would warn that it was never awaited
     module = type(value).__module__
+    if callable(done := getattr(value, "done", None)) and not done():
+        return True  # a future
     is_lazy = module in ("builtins", "itertools") and isinstance(value, Iterator | AsyncIterator)
     return is_lazy or inspect.isawaitable(value)
 

@@ -131,6 +131,7 @@ class DrainEndpoint:
             self._drain = drain = asyncio.create_task(
                 self._app._drain_within(self._request.within_s, self._request.config)
             )
+            drain.add_done_callback(_log_failure)
             leaving = asyncio.create_task(_wait_for_disconnect(receive))
             try:
                 await asyncio.wait([drain, leaving], return_when=asyncio.FIRST_COMPLETED)
@@ -161,8 +162,11 @@ class DrainEndpoint:
 
 
 async def _wait_for_disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":  # the body is ignored
+    while (await receive()).get("more_body"):  # the body is ignored
         pass
+    if (await receive())["type"] != "http.disconnect":
+        # No server sends anything else here. One that does must not be asked in a loop.
+        await asyncio.Event().wait()
 
 
 def _outcome(drain: asyncio.Task[Summary]) -> DrainAnswer:
@@ -172,6 +176,13 @@ def _outcome(drain: asyncio.Task[Summary]) -> DrainAnswer:
         return explain(error)
     except asyncio.CancelledError:
         return STOPPING
+
+
+def _log_failure(drain: asyncio.Task[Summary]) -> None:
+    """Log an unexpected failure of a drain, also if its caller has left."""
+    error = None if drain.cancelled() else drain.exception()
+    if error is not None and not isinstance(error, RotaError):
+        logger.error("drain endpoint: the drain failed", exc_info=error)
 
 
 def _log_end(worker: asyncio.Task[Summary]) -> None:

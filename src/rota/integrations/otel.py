@@ -209,7 +209,9 @@ def _describe_job(job: Job) -> dict[str, Any]:
 
 
 def _find_origin(job: Job) -> SpanContext | None:
-    context = _W3C.extract(job.meta or {}, TraceContext())
+    # A producer in SQL may write anything.
+    meta = {name: text for name, text in (job.meta or {}).items() if isinstance(text, str)}
+    context = _W3C.extract(meta, TraceContext())
     found = trace.get_current_span(context).get_span_context()
     return found if found.is_valid else None
 

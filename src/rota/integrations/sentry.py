@@ -254,7 +254,7 @@ def _configure(schedule: ScheduleOptions, timeout_s: float) -> Any:
 def _begin(ctx: rota.Context) -> Iterator[None]:
     job = ctx.job
     meta = job.meta or {}
-    headers = {name: meta[name] for name in _HEADERS if name in meta}
+    headers = {name: meta[name] for name in _HEADERS if isinstance(meta.get(name), str)}
     transaction = sentry_sdk.continue_trace(
         headers, op="queue.process", name=job.job_type, source="task", origin="auto.queue.rota"
     )

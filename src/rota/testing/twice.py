@@ -164,6 +164,8 @@ async def _explain(app: App, job: int) -> str:
     """Return the outcome of a job that should have succeeded."""
     found = await app.aget(job)
     assert found is not None
+    if found.error_type is None:
+        return f"it is {found.status}, due at {found.run_at}"
     return f"it is {found.status}: {found.error_type}: {found.last_error}"
 
 

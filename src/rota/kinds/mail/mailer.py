@@ -228,7 +228,12 @@ class Mailer:
 
     def _new(self, verb: str, template: str, mail: NewMail) -> NewJob:
         _check_call(verb, mail)
-        attach = [(name, dict(arguments)) for name, arguments in mail.get("attach", ())]
+        try:
+            attach = [(name, dict(arguments)) for name, arguments in mail.get("attach", ())]
+        except (TypeError, ValueError):
+            raise rota.UsageError(
+                'attach must be a list of pairs, as in [("invoice", {"order": 17})]'
+            ) from None
         to = self._check(template, mail["to"], attach, mail.get("reply_to"))
         user = str(mail["user_id"])
         key = self._key_of(template, user, mail["event"])

@@ -138,6 +138,11 @@ class Webhooks:
         ):
             made: Any = {**rules, "ordered": ordered, **(options or {})}
             self._type = self.jobs.job(name, takes_context=True, **made)(self._deliver)
+            if self._type._declaration.asks.required:
+                raise rota.UsageError(
+                    "a key or a cost in the options of webhooks is an argument as it is, "
+                    "as in key=lambda event: event"
+                )
         queue = (options or {}).get("queue", "default")
         forget = self.jobs.job("webhook.forget", max_attempts=3, queue=queue)(self._forget)
         self.jobs.schedule("webhook.forget", "17 3 * * *")(forget)

@@ -35,8 +35,8 @@ MOST = {
     "methods written twice, for plain code and to be awaited": 46,
     "files in the largest circle of imports, also for types": 3,
     # What a reader has to hold in all.
-    "lines of src": 69_397,
-    "lines of tests": 70_465,
+    "lines of src": 69_399,
+    "lines of tests": 70_523,
 }
 """The budgets."""
 

@@ -203,6 +203,34 @@ def test_a_caller_that_goes_away_takes_nothing_along(
         eventually(lambda: statuses(connection) == ["succeeded"], what="the job is over")
 
 
+@rule("M83")
+async def test_a_drain_that_fails_after_its_caller_left_is_logged(
+    app: rota.App, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fails = asyncio.Event()
+
+    async def fail(*_: object) -> None:
+        await fails.wait()
+        raise OSError("the disk is full")
+
+    async def receive() -> Any:
+        return messages.pop(0)
+
+    async def send(_: Any) -> None:
+        pytest.fail("nobody is there")
+
+    monkeypatch.setattr(type(app), "_drain_within", fail)
+    headers = [(name.lower().encode(), text.encode()) for name, text in ALLOWED.items()]
+    messages = [{"type": "http.request"}, {"type": "http.disconnect"}]
+    application = drain_endpoint(app, secret=SECRET)
+    await application({"type": "http", "method": "POST", "headers": headers}, receive, send)
+    fails.set()
+    assert application._drain is not None
+    await asyncio.wait([application._drain])
+    await asyncio.sleep(0)  # its callback
+    assert "the disk is full" in caplog.text
+
+
 @rule("M80", "M83")
 def test_the_end_of_the_server_hands_back_what_runs(
     app: rota.App, connection: psycopg.Connection[TupleRow]

@@ -151,6 +151,15 @@ async def test_a_mail_without_its_user_or_event_is_refused(make: Make) -> None:
     assert await app.afind() == []
 
 
+@rule("M70")
+def test_data_that_is_no_dict_and_attachments_that_are_no_pairs_are_refused(make: Make) -> None:
+    _, mailer = make()
+    wrong: list[dict[str, Any]] = [{"data": ["ab"]}, {"attach": ("invoice", {"order": 17})}]
+    for given in wrong:
+        with pytest.raises(rota.UsageError, match=f"{next(iter(given))} must be"):
+            mailer.new("welcome", to="a@x.example", user_id=1, event="e", **given)
+
+
 @rule("M45", "M70")
 def test_all_mails_to_an_address_are_found(make: Make, connection: Connection) -> None:
     _, mailer = make()

@@ -605,6 +605,12 @@ def test_what_is_refused_says_nothing_of_a_secret(make: Make, connection: Connec
             assert refused.strip('"') not in str(error.value)
 
 
+def test_a_key_that_is_no_argument_is_refused_where_the_webhooks_are_made() -> None:
+    limit = rota.RateLimit("crm", 5, per="1s", key=lambda endpoint: endpoint.lower())
+    with pytest.raises(rota.UsageError, match="is an argument as it is"):
+        webhook.Webhooks(options={"rate_limit": limit})
+
+
 def test_an_endpoint_is_paused_before_a_worker_knows_its_types(database: str) -> None:
     hooks = webhook.Webhooks()
     app = rota.App(database, jobs=[hooks.jobs])

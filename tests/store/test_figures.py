@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
+import rota
 from rota.store import ops
 from rota.store.ops import Stats
 from tests.store.test_retention import clock
@@ -248,6 +249,19 @@ def test_a_recount_of_the_hour_that_is_not_over_counts_nothing_twice(
     shared.execute("update rota.stat_rollup set complete_to = %s", [HOUR])
     roll_up(hand, HOUR + 15 * MINUTE)
     assert [one.succeeded for one in figures(hand).types] == [3]
+
+
+@rule("M80", "M85")
+def test_a_drain_counts_before_its_jobs_what_ended_since_one_of_days_ago(
+    database: str, connection: Connection
+) -> None:
+    app = rota.App(database)
+    app.job("noop")(lambda: None)
+    connection.execute("update rota.stat_rollup set complete_to = now() - interval '30 hours'")
+    app.drain()
+    behind = "select now() - complete_to < interval '1 hour' from rota.stat_rollup"
+    app.close()
+    assert connection.execute(behind).fetchall() == [(True,)]
 
 
 @rule("M85")

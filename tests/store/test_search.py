@@ -270,6 +270,7 @@ def test_a_search_for_what_cannot_be_is_refused(app: rota.App, shared: Connectio
         {"until": "yesterday"},
         {"since": 5},
         {"error": 5},
+        {"waiting": 1},
     ]
     for wanted in wrong:
         with pytest.raises(rota.UsageError, match=next(iter(wanted))):

@@ -466,6 +466,8 @@ def _check_call(verb: str, given: Mapping[str, Any]) -> None:
         raise rota.UsageError(f"user_id must be an integer or a text, not {user!r}")
     if not isinstance(event, str) or event == "":
         raise rota.UsageError(f"event must be a text such as 'signup', not {event!r}")
+    if not isinstance(given.get("data"), Mapping | None):
+        raise rota.UsageError(f"data must be a dict, not {given['data']!r}")
 
 
 def _escape(part: str) -> str:

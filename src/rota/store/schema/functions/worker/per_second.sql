@@ -1,4 +1,4 @@
--- Returns how many attempts ended in each second since then; NULL: p_attempts is NULL.
+-- Returns how many attempts ended in each second since then; 0: p_attempts is NULL.
 create or replace function {schema}.per_second(p_attempts bigint, p_since timestamptz)
 returns float8
 language sql stable

@@ -9,6 +9,9 @@ from typing import Any
 
 from rich.table import Table
 
+STEADY = ("×", "%", "", "/s", "B/job", "per job")
+"""Units of ratios within a turn and of counts: they mean the same on a machine that slows down."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
@@ -23,6 +26,8 @@ class Figure:
     note: str = ""
     detail: dict[str, Any] = field(default_factory=dict)
     """What it was computed from; it goes into the JSON only."""
+    reference: dict[str, float] = field(default_factory=dict)
+    """What small statements cost beside it, as `bench.reference.Speed` has it."""
 
     @property
     def target(self) -> str:
@@ -39,6 +44,14 @@ class Figure:
         return (self.at_least is None or self.value >= self.at_least) and (
             self.at_most is None or self.value <= self.at_most
         )
+
+    @property
+    def beside(self) -> str:
+        """A speed or a time as a share of that of a bare INSERT; empty for what is neither."""
+        insert_us = self.reference.get("insert_us", math.nan)
+        shares = {"jobs/s": self.value * insert_us / 1e6, "ms": self.value * 1e3 / insert_us}
+        share = shares.get(self.unit, math.nan)
+        return f"{readable(share)} ×" if math.isfinite(share) else ""
 
     def as_json(self) -> dict[str, Any]:
         """Return it for the JSON; a figure that could not be computed is null there."""
@@ -68,6 +81,7 @@ def table(figures: Iterable[Figure], title: str) -> Table:
     made.add_column("what")
     made.add_column("figure", justify="right")
     made.add_column("unit")
+    made.add_column("of an INSERT", justify="right")
     made.add_column("target")
     made.add_column("met")
     made.add_column("note", style="dim")
@@ -81,6 +95,7 @@ def table(figures: Iterable[Figure], title: str) -> Table:
             figure.name,
             readable(figure.value),
             figure.unit,
+            figure.beside,
             figure.target,
             met,
             figure.note,

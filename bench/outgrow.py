@@ -126,7 +126,7 @@ def _replay(server: DurableServer, jobs: int) -> Iterator[Figure]:
         part=PART,
         name="history",
         value=size / jobs,
-        unit="B a job",
+        unit="B/job",
         note="a payload of 8 bytes, indexes included",
     )
 

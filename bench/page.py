@@ -17,8 +17,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from bench import place  # noqa: E402
 from bench.figures import Figure, readable  # noqa: E402
 from bench.peers import quote  # noqa: E402
+from bench.reference import Speed  # noqa: E402
 from bench.run import PARTS  # noqa: E402
 
 Rows = dict[str, list[dict[str, Any] | None]]
@@ -40,11 +42,15 @@ This page shows how fast Rota is, beside which systems, and which of its targets
     make peers ONLY=drain,pg-boss ROUNDS=1    # one scenario, of Rota and pg-boss
     make peers ONLY=enqueue,steady SECONDS=2  # short measurements
 
-Both commands count committed jobs, on a PostgreSQL of their own on the same cores, with durable
-settings: they first check that `fsync`, `synchronous_commit` and `full_page_writes` are on. Each
-part has a fresh database. Peers take turns with Rota, and ratios are within a turn: compare figures
-only within one run. A run first watches the machine and times two empty loops. On a busy machine it
-says so, because other work slows a peer more than Rota.
+Both commands count committed jobs, on a PostgreSQL of their own on the same cores, on a disk and
+with durable settings. They first time `fdatasync` there, and refuse a disk in memory, unless
+`ARGS=--memory` asks for it: then commits cost nothing, and the figures are those of the CPU. Each
+run below says which it is.
+
+Each part has a fresh database. Peers take turns with Rota, and ratios are within a turn: compare
+figures only within one run. Before and after each part a run times a bare INSERT and `select 1`,
+and refuses a part in which these moved by more than a fifth. It first watches the machine and times
+two empty loops. On a busy machine it says so, because other work slows a peer more than Rota.
 
 ## Beside other queues
 
@@ -186,7 +192,7 @@ def _describe(run: dict[str, Any]) -> str:
     server = run["server"]["version"].split(",")[0].split(" on ")[0]
     return (
         f"- Python {run['python']}, {run['at'][:10]}, {server}, {run['cores']} cores: "
-        f"{run['load']}.\n"
+        f"{place.describe(run)}; {run['load']}.\n"
     )
 
 
@@ -202,6 +208,8 @@ def _write_part(part: str, rows: Rows, runs: list[dict[str, Any]], *, is_whole: 
         cells = [_write_value(figures[at]) for at in of_runs]
         row = [name, *cells, _as_figure(some).target, *[some["note"]] * is_whole]
         lines.append(f"| {' | '.join(row)} |")
+    if is_whole and some.get("reference"):
+        lines.append(f"\nBeside it, {Speed(**some['reference'])}.")
     return "\n".join(lines) + "\n"
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
+from bench import place  # noqa: E402
 from bench.server import DurableServer  # noqa: E402
-from tests.support.guard import Run  # noqa: E402
 
 DRAIN = """
 import logging, resource, sys, time
@@ -87,14 +87,15 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=40_000)
     parser.add_argument("--bulk", type=int, help="enqueue the jobs in bulks of so many")
     parser.add_argument("--keys", action="store_true", help="each job of a bulk has a key")
+    place.add_option(parser)
     options = parser.parse_args()
     if not (options.other / "rota").is_dir():
         parser.error(f"{options.other} has no package rota: name the src directory of a checkout")
     work = [DRAIN, str(options.jobs)]
     if options.bulk is not None:
         work = [ENQUEUE, str(options.jobs), str(options.bulk), str(options.keys)]
-    run = Run()
-    try:
+    with place.begin_run(memory=options.memory) as (run, sync):
+        print(f"The server is {sync}")
         server = DurableServer(run.place)
         server.start()
         ratios = [
@@ -105,9 +106,6 @@ def main() -> None:
             f"median of {options.pairs} pairs: {speed:.3f} of the other's speed, {cpu:.3f} of its "
             "client's CPU"
         )
-        server.stop("immediate")
-    finally:
-        run.end()
 
 
 def _pair(server: DurableServer, other: Path, work: list[str], turn: int) -> tuple[float, float]:

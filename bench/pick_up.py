@@ -1,12 +1,16 @@
 """From the commit of a job to the start of its handler, with NOTIFY and by polling alone; and what
-each job costs if many workers wait for it."""
+each job costs if many workers wait for it.
+
+A bare INSERT and `select 1` take turns with the jobs.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
+from statistics import median
 
 import psycopg
 
@@ -14,6 +18,7 @@ import rota
 from bench.app import declare
 from bench.figures import Figure, percentile, readable
 from bench.process import start_workers
+from bench.reference import Reference, open_reference
 from bench.scale import Scale
 from bench.server import DurableServer, one, with_options
 
@@ -42,10 +47,14 @@ def _measure_pick_up(
 ) -> Iterator[Figure]:
     who = f"{workers} worker{'s' * (workers > 1)}, {'with' if notify else 'without'} NOTIFY"
     count = int(scale.pick_up_s * RATE)
-    with start_workers(with_options(url, COUNTS_CALLS), workers, notify=notify):
+    small_us: list[float] = []
+    with (
+        start_workers(with_options(url, COUNTS_CALLS), workers, notify=notify),
+        open_reference(url) as reference,
+    ):
         time.sleep(SETTLE_S)
         before_s, began = server.cpu_s(), time.monotonic()
-        waits = measure_waits(url, count, 1 / RATE)
+        waits = measure_waits(url, count, 1 / RATE, lambda: small_us.append(_time(reference)))
         share = (server.cpu_s(0) - before_s) / (time.monotonic() - began)
     with psycopg.connect(url, autocommit=True) as connection:
         claims = one(connection, CLAIMS)
@@ -60,13 +69,27 @@ def _measure_pick_up(
             note=note,
         )
     yield Figure(
+        part=PART,
+        name=f"p50, {who}, of a bare INSERT and select 1",
+        value=1e3 * percentile(waits, 0.5) / median(small_us),
+        unit="×",
+    )
+    yield Figure(
         part=PART, name=f"claims of a job, {who}", value=claims / count, unit="", at_most=2.0
     )
     yield Figure(part=PART, name=f"server, {who}", value=share * 100, unit="% of a core")
 
 
-def measure_waits(url: str, count: int, every_s: float) -> list[float]:
+def _time(reference: Reference) -> float:
+    return reference.insert() + reference.select()
+
+
+def measure_waits(
+    url: str, count: int, every_s: float, beside: Callable[[], object] = lambda: None
+) -> list[float]:
     """Enqueue jobs one by one, each committed by itself; return the waits in milliseconds.
+
+    Half-way between two jobs `beside` is called.
 
     A wait is from a commit to the start of its handler. The commit is timed when its answer
     arrives, so a handler that starts before the answer counts as negative.
@@ -80,6 +103,8 @@ def measure_waits(url: str, count: int, every_s: float) -> list[float]:
             time.sleep(max(0.0, due_at - time.perf_counter()))
             app.enqueue(types.stamped.new(n=n).using(connection=connection))
             committed.append(time.time())
+            time.sleep(max(0.0, due_at + every_s / 2 - time.perf_counter()))
+            beside()
         gives_up_at = time.monotonic() + END_S
         while one(connection, ENDED) < count:
             if time.monotonic() > gives_up_at:

@@ -56,7 +56,7 @@ class WorkerProcess:
         self._process = subprocess.Popen(
             command,
             cwd=ROOT,
-            env={**os.environ, "ROTA_DATABASE_URL": url},
+            env={**os.environ, "ROTA_DATABASE_URL": url, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -1,6 +1,6 @@
-"""`python bench/run.py [--quick] [--only NAME,…] [--rows N] [--json FILE]`.
+"""`python bench/run.py [--quick] [--memory] [--only NAME,…] [--rows N] [--json FILE]`.
 
-Measures on a server of its own, prints a table, writes JSON.
+Measures on a server of its own, on a disk, prints a table, writes JSON.
 """
 
 from __future__ import annotations
@@ -37,16 +37,18 @@ from bench import (
     one_key,
     outgrow,
     pick_up,
+    place,
     quiet,
     search,
     spike,
     webhooks,
 )
-from bench.figures import Figure, readable, table
+from bench.figures import STEADY, Figure, readable, table
+from bench.reference import MOVED_MAX, measure_speed
 from bench.scale import FULL, QUICK, Scale
 from bench.server import DurableServer
 from rota import errors
-from tests.support.guard import Run, forget_databases
+from tests.support.guard import forget_databases
 
 PARTS: dict[str, Callable[[DurableServer, Path, Scale], Iterator[Figure]]] = {
     "drain": drain.measure,
@@ -98,6 +100,7 @@ def main() -> int:
         metavar="FILE",
         help="where to write the JSON; without it, it goes to the standard output",
     )
+    place.add_option(parser)
     asked = parser.parse_args()
     names = asked.only.split(",") if asked.only else [name for name in PARTS if name not in ALONE]
     if unknown := [name for name in names if name not in PARTS]:
@@ -115,7 +118,7 @@ def main() -> int:
         "quick": asked.quick,
     }
     console.print(f"The machine is {load}", highlight=False)
-    failed = _measure(names, scale, figures, facts)
+    failed = measure(names, scale, figures, facts, memory=asked.memory)
     document = json.dumps(
         {**facts, "failed": failed, "figures": [figure.as_json() for figure in figures]},
         indent=2,
@@ -129,8 +132,8 @@ def main() -> int:
     console.print(
         table(
             figures,
-            f"Rota, {os.cpu_count()} cores shared with the "
-            f"server{', QUICK: noise' if asked.quick else ''}; {facts['load']}",
+            f"Rota, {os.cpu_count()} cores shared with the server, {facts['disk']}"
+            f"{', QUICK: noise' if asked.quick else ''}; {facts['load']}",
         )
     )
     for name, why in failed.items():
@@ -138,42 +141,65 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def _measure(
-    names: list[str], scale: Scale, figures: list[Figure], facts: dict[str, Any]
+def measure(
+    names: list[str],
+    scale: Scale,
+    figures: list[Figure],
+    facts: dict[str, Any],
+    *,
+    memory: bool,
 ) -> dict[str, str]:
     """Measure the parts one after the other; return which failed and why.
 
-    The guard stops the server, however this ends.
+    The guard stops the server, however this ends. Raises RuntimeError for a place that is not what
+    was asked for.
     """
     failed: dict[str, str] = {}
     name = names[0]
     signal.signal(signal.SIGALRM, _out_of_time)
     signal.signal(signal.SIGTERM, _terminate)
     signal.alarm(scale.limit_s)
-    run = Run()
     try:
-        server = DurableServer(run.place)
-        server.start()
-        facts.update(_machine(), server=server.facts())
-        for name in names:
-            began = time.monotonic()
-            console.print(f"{name} …", style="dim")
-            try:
-                for figure in PARTS[name](server, run.place, scale):
-                    figures.append(figure)
-                    console.print(
-                        f"  {figure.name}: {readable(figure.value)} {figure.unit}", highlight=False
-                    )
-            except FAILURES as error:
-                failed[name] = f"{type(error).__name__}: {error}"
-                console.print(f"  {failed[name]}", style="red", highlight=False, markup=False)
-            console.print(f"  took {time.monotonic() - began:.0f} s", style="dim")
+        with place.begin_run(memory=memory) as (run, sync):
+            console.print(f"The server is {sync}", highlight=False)
+            server = DurableServer(run.place)
+            server.start()
+            facts.update(_machine(), server=server.facts(), disk=str(sync))
+            for name in names:
+                began = time.monotonic()
+                console.print(f"{name} …", style="dim")
+                try:
+                    _measure_part(name, server, run.place, scale, figures)
+                except FAILURES as error:
+                    failed[name] = f"{type(error).__name__}: {error}"
+                    console.print(f"  {failed[name]}", style="red", highlight=False, markup=False)
+                console.print(f"  took {time.monotonic() - began:.0f} s", style="dim")
     except OutOfTime:
         failed[name] = f"not over within the {scale.limit_s} s that the whole benchmark may take"
     finally:
         signal.alarm(0)
-        run.end()
     return failed
+
+
+def _measure_part(
+    name: str, server: DurableServer, directory: Path, scale: Scale, figures: list[Figure]
+) -> None:
+    """Measure a part between two looks at the machine's speed.
+
+    Raises RuntimeError if the machine was not the same after it; then only ratios and counts stay.
+    """
+    before, first = measure_speed(server), len(figures)
+    for figure in PARTS[name](server, directory, scale):
+        figures.append(replace(figure, reference=before.as_json()))
+        console.print(f"  {figure.name}: {readable(figure.value)} {figure.unit}", highlight=False)
+    after = measure_speed(server)
+    console.print(f"  beside it {before}", highlight=False)
+    if (moved := before.find_move(after)) > MOVED_MAX:
+        figures[first:] = [figure for figure in figures[first:] if figure.unit in STEADY]
+        raise RuntimeError(
+            f"speeds and times REFUSED: the machine moved by {moved:.2f} times meanwhile "
+            f"({before}, then {after}): measure on a quiet machine"
+        )
 
 
 def _machine() -> dict[str, Any]:

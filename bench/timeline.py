@@ -27,10 +27,10 @@ sys.path.insert(0, str(ROOT))
 import psutil  # noqa: E402
 import psycopg  # noqa: E402
 
+from bench import place  # noqa: E402
 from bench.producer import fill  # noqa: E402
 from bench.quiet import describe_load  # noqa: E402
 from bench.server import DurableServer  # noqa: E402
-from tests.support.guard import Run  # noqa: E402
 
 EVERY_S = 0.2
 """Seconds between two readings of the CPU."""
@@ -158,17 +158,15 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=200_000)
     parser.add_argument("--type", default="noop", help="noop, or many: 100 jobs a call")
     parser.add_argument("--src", type=Path, default=ROOT / "src", help="src of another checkout")
+    place.add_option(parser)
     options = parser.parse_args()
     print(describe_load())
-    run = Run()
-    try:
+    with place.begin_run(memory=options.memory) as (run, sync):
+        print(f"The server is {sync}")
         server = DurableServer(run.place)
         server.start()
         for line in _drain(server, run.place, options):
             print(line)
-        server.stop("immediate")
-    finally:
-        run.end()
 
 
 def _drain(server: DurableServer, place: Path, options: argparse.Namespace) -> Iterator[str]:

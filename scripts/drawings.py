@@ -20,6 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from bench.place import describe  # noqa: E402
 from rota.model.job import Status  # noqa: E402
 from rota.model.retry import (  # noqa: E402
     DEFAULT_MAX_ATTEMPTS,
@@ -494,13 +495,14 @@ def benchmark() -> Picture:
     pythons = [run["python"].rpartition(".")[0] for run in runs]
     most = max(max(values) for values in speeds.values())
     where = f"Python {' and '.join(pythons)}, {runs[0]['cores']} cores shared with PostgreSQL"
+    data = f"Its data were {describe(runs[0]).partition(' (')[0]}"
     picture = Picture(
         "No-op jobs a second, of one worker process",
-        f"{where}. "
+        f"{where}. {data}. "
         + " ".join(
             f"{name}: {' and '.join(f'{value:,.0f}' for value in speeds[name])}." for name in order
         ),
-        height=74 * len(order) + 92,
+        height=74 * len(order) + 112,
     )
     picture.label(16, 28, "No-op jobs a second, one worker process", size=16, bold=True)
     y = 62.0
@@ -513,6 +515,7 @@ def benchmark() -> Picture:
             picture.label(66 + 360 * value / most, y + 22 + 20 * at, f"{value:,.0f}")
         y += 74
     picture.label(16, y - 2, f"{where}.", "dim")
+    picture.label(16, y + 18, f"{data}.", "dim")
     return picture
 
 

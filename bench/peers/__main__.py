@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
+from bench import place
 from bench.peers.page import OWN, write
 from bench.peers.run import play
 from bench.peers.scenarios import SCENARIOS
@@ -39,6 +40,7 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds of the whole run")
     parser.add_argument("--json", type=Path, default=ROOT / ".peers" / "peers.json",
                         help="where to write the JSON; the page stands beside it")  # fmt: skip
+    place.add_option(parser)
     asked = parser.parse_args()
     names = [name for name in asked.only.split(",") if name]
     systems = load()
@@ -60,7 +62,8 @@ def main() -> int:
     )
     if asked.seconds is not None:
         scale = scale.shorten(asked.seconds)
-    document = play(chosen, scenarios or [*SCENARIOS.values()], scale, asked.limit)
+    document = play(chosen, scenarios or [*SCENARIOS.values()], scale, asked.limit,
+                    memory=asked.memory)  # fmt: skip
     asked.json.parent.mkdir(parents=True, exist_ok=True)
     asked.json.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", "utf-8")
     page = asked.json.with_suffix(".html")

@@ -9,6 +9,7 @@ from typing import Any
 
 from bench.figures import readable
 from bench.peers.result import by_table
+from bench.place import describe
 from scripts.svg import FONT, PALETTE, SMALL, Kind, Picture, measure
 
 OWN = "Rota"
@@ -76,6 +77,7 @@ def _introduce(document: dict[str, Any]) -> Iterator[str]:
     server = document["server"]["version"].split(",")[0].split(" on ")[0]
     yield (
         f"<p>{document['at'][:10]}, {server} with its default, durable settings, "
+        f"{escape(describe(document))}, "
         f"{document['cores']} cores shared by the server and all workers, one worker process of "
         "each system. Each system has its turn in each round, in a fresh database; a figure is the "
         "median of its rounds. Compare figures only within this run.</p>"

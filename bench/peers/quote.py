@@ -15,6 +15,7 @@ from typing import Any
 from bench.figures import readable
 from bench.peers.page import find_losses
 from bench.peers.result import by_table
+from bench.place import describe
 
 Figures = list[dict[str, Any]]
 FENCED = ("crash", "stopped: late writes accepted")
@@ -72,7 +73,8 @@ def survey(document: dict[str, Any]) -> str:
         if f"{scenario}: {what}" not in lost:
             kept.setdefault(scenario, []).append(what.rpartition(": ")[2])
     parts = [
-        f"The committed run is of {document['at'][:10]}; the machine was {document['load']}.",
+        f"The committed run is of {document['at'][:10]}, {describe(document)}; the machine was "
+        f"{document['load']}.",
         *(f"SKIPPED: {name}: {why}" for name, why in document["skipped"].items()),
     ]
     if losses:
@@ -91,8 +93,8 @@ def summarise(document: dict[str, Any]) -> str:
     """Return all tables of a run, and why a figure is missing."""
     tables = by_table(document["figures"])
     parts = [
-        f"The run is of {document['at'][:10]}; the machine was {document['load']}. Each system is "
-        "in its best setup for one job at a time.",
+        f"The run is of {document['at'][:10]}, {describe(document)}; the machine was "
+        f"{document['load']}. Each system is in its best setup for one job at a time.",
         *_promise(document, tables),
     ]
     for scenario in document["scenarios"]:
@@ -167,7 +169,8 @@ def _cross(document: dict[str, Any], systems: list[str], asked: list[tuple[str, 
             raise LookupError(f"the run has no {scenario}: {what} of {', '.join(missing)}")
         cells = " | ".join(_value(found[name], with_unit=True) for name in systems)
         lines.append(f"| {scenario}: {what} | {cells} |")
-    return "\n".join([*lines, "", f"One run on {document['at'][:10]}."]) + "\n"
+    said = f"One run on {document['at'][:10]}, {describe(document)}."
+    return "\n".join([*lines, "", said]) + "\n"
 
 
 def _value(figure: dict[str, Any], *, with_unit: bool = False) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 import psycopg
 from rich.console import Console
 
-from bench import quiet
+from bench import place, quiet
 from bench.figures import readable
 from bench.peers.install import Installed, NotInstalled, install
 from bench.peers.played import Failed
@@ -26,7 +26,6 @@ from bench.peers.stage import Scale, Stage
 from bench.peers.system import Setup, System
 from bench.server import DurableServer
 from rota import errors
-from tests.support.guard import Run
 
 FAILURES = (
     Failed, RuntimeError, OSError, psycopg.Error, subprocess.SubprocessError, errors.RotaError,
@@ -51,17 +50,25 @@ class Played:
 
 
 def play(
-    systems: Iterable[System], scenarios: Iterable[Scenario], scale: Scale, limit_s: float
+    systems: Iterable[System],
+    scenarios: Iterable[Scenario],
+    scale: Scale,
+    limit_s: float,
+    *,
+    memory: bool = False,
 ) -> dict[str, Any]:
-    """Play, and return the document."""
+    """Play, and return the document.
+
+    Raises RuntimeError for a place that is not what was asked for.
+    """
     began = time.monotonic()
     load = quiet.measure_load()
     console.print(f"The machine is {load}", highlight=False)
     found = Played()
     installed = _install(systems, found)
     present = [one for one in systems if one.module in installed]
-    run = Run()
-    try:
+    with place.begin_run(memory=memory) as (run, sync):
+        console.print(f"The server is {sync}", highlight=False)
         server = DurableServer(run.place)
         server.start()
         with server.admin() as admin:  # so that the statements of a database can be counted
@@ -75,8 +82,6 @@ def play(
         except OutOfTime:
             _say_loudly(f"OUT OF TIME after {limit_s:,.0f} s: the rest is not measured")
             found.failed.append(f"out of time after {limit_s:,.0f} s: the rest is not measured")
-    finally:
-        run.end()
     return {
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "load": str(load),
@@ -85,6 +90,7 @@ def play(
         "cores": os.cpu_count(),
         "system": platform.platform(),
         "server": facts,
+        "disk": str(sync),
         "scale": asdict(scale),
         "skipped": found.skipped,
         "failed": found.failed,

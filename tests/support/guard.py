@@ -32,8 +32,8 @@ ROOM_BYTES = 4 * 2**30
 class Run:
     """One `pytest` command, seen from the process that controls it."""
 
-    def __init__(self) -> None:
-        self.place = Path(tempfile.mkdtemp(prefix="rota-tests-", dir=in_memory()))
+    def __init__(self, within: str | None = None) -> None:
+        self.place = Path(tempfile.mkdtemp(prefix="rota-tests-", dir=within or in_memory()))
         self.place.chmod(0o755)  # the servers of a run by root belong to another user
         starting_lock(self.place).touch()
         self._alive = _alive_lock(self.place).open("w")

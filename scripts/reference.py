@@ -42,6 +42,8 @@ ERRORS = DOCS / "operate/troubleshooting.md"
 MADE = re.compile(r"(<!-- made: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 NAMED = re.compile(r"^(?:::: |#+ `)(rota(?:\.\w+)+)", re.MULTILINE)
 """What a page is the place of: a block of mkdocstrings, or a heading of its own."""
+MODULES = ("rota.integrations.asgi", "rota.integrations.wsgi", "rota.logs")
+"""The public modules that `import rota` leaves to whoever needs them."""
 ERROR = re.compile(r"^#### (\w+)$", re.MULTILINE)
 """A heading of an exception, on the page ERRORS."""
 
@@ -464,9 +466,10 @@ def names_list() -> str:
 
 
 def public_names() -> Iterator[str]:
-    """Yield each name of `rota` and `rota.records` with its module; an error as of `rota`."""
+    """Yield each public name with its module; an error as of `rota`."""
     yield from (f"rota.{name}" for name in rota.__all__ if name != "__version__")
     yield from (f"rota.records.{name}" for name in vars(rota.records) if name[0].isupper())
+    yield from MODULES
 
 
 def find_places() -> dict[str, list[Path]]:

@@ -3,10 +3,11 @@ import urllib.request
 
 import rota
 from fastapi import FastAPI
+from rota.integrations import asgi
 
 PROVIDER = os.environ.get("PROVIDER", "https://pay.example/charges")
 app = rota.App()
-site = FastAPI(lifespan=rota.asgi.lifespan(app))
+site = FastAPI(lifespan=asgi.lifespan(app))
 
 
 @app.job(unique=rota.Unique(lambda account: f"export:{account}", scope="live"))

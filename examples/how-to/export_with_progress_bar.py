@@ -6,12 +6,13 @@ import psycopg
 import rota
 from fastapi import FastAPI
 from fastapi.responses import HTMLResponse
+from rota.integrations import asgi
 from rota.kinds import report
 
 reports = report.Reports(os.environ.get("FILES", "files"))  # a disk that site and workers share
 app = rota.App(jobs=[reports.jobs])
 endpoints = report.Endpoints(reports, secret=os.environ["EXPORT_SECRET"])
-site = FastAPI(lifespan=rota.asgi.lifespan(app))
+site = FastAPI(lifespan=asgi.lifespan(app))
 site.mount("/reports", endpoints.asgi)
 
 PAGE = """<!doctype html>

@@ -3,10 +3,11 @@ from typing import Any
 
 import rota
 from fastapi import FastAPI, HTTPException, Request
+from rota.integrations import asgi
 from rota.kinds import webhook
 
 app = rota.App()
-receiver = FastAPI(lifespan=rota.asgi.lifespan(app))
+receiver = FastAPI(lifespan=asgi.lifespan(app))
 secret = os.environ["WEBHOOK_SECRET"]  # the sender gives it to you: whsec_…
 
 

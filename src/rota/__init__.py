@@ -1,7 +1,8 @@
 """Rota: background and scheduled work for an application that already has PostgreSQL.
 
 What calls return, and the types of annotations, are in `rota.records`; all exceptions in
-`rota.errors`, all events in `rota.events`.
+`rota.errors`, all events in `rota.events`. Import `rota.integrations.asgi` or `.wsgi` for a web
+server, and `rota.logs` for the format of log lines.
 """
 
 from __future__ import annotations
@@ -32,12 +33,10 @@ from rota.errors import (
     UsageError,
     WrongStatus,
 )
-from rota.integrations import asgi, wsgi
 from rota.model.job import Enqueued, Job, Status
 from rota.model.outcome import Cancel, Dead, RateLimited, Retry, Snooze, WaitFor
 from rota.model.retry import Delays, Exponential, Fixed, Linear, Quadratic
 from rota.observe import events
-from rota.runtime import logs
 
 __version__ = VERSION
 
@@ -79,14 +78,11 @@ __all__ = [
     "WaitFor",
     "WrongStatus",
     "__version__",
-    "asgi",
     "context",
     "errors",
     "events",
-    "logs",
     "records",
     "write_file",
-    "wsgi",
 ]
 
 

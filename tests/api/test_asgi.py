@@ -298,7 +298,7 @@ def make_starlette(lifespan: Any) -> Any:
 
 def make_litestar(lifespan: Any) -> Any:
     if find_spec("litestar") is None:
-        pytest.skip("NO litestar: rota.asgi.lifespan was not tried with it")
+        pytest.skip("NO litestar: asgi.lifespan was not tried with it")
     return import_module("litestar").Litestar(lifespan=[lifespan])
 
 

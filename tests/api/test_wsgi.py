@@ -16,6 +16,7 @@ from wsgiref.validate import validator
 import pytest
 
 import rota
+from rota.integrations import wsgi
 from tests.api.rows import Rows
 from tests.support.rules import rule
 from tests.support.server import unused_port
@@ -71,7 +72,7 @@ def test_a_request_drains_and_what_may_not_starts_nothing(app: rota.App, rows: R
         ("DELETE", ALLOWED, 405),
         ("HEAD", ALLOWED, 200),
     )
-    with serving(validator(rota.wsgi.drain_endpoint(app, secret=SECRET))) as port:
+    with serving(validator(wsgi.drain_endpoint(app, secret=SECRET))) as port:
         for method, sent, answer in refused:
             assert ask(port, method, **sent)[0] == answer, (method, sent)
         assert [rows.job(job)["claims"] for job in jobs] == [0, 0, 0]
@@ -95,7 +96,7 @@ def test_a_second_request_gets_the_answer_that_one_is_under_way(app: rota.App) -
 
     work.enqueue()
     first: list[Got] = []
-    with serving(rota.wsgi.drain_endpoint(app, secret=SECRET)) as port:
+    with serving(wsgi.drain_endpoint(app, secret=SECRET)) as port:
         asking = threading.Thread(target=lambda: first.append(ask(port, **ALLOWED)))
         asking.start()
         assert began.wait(30)
@@ -119,7 +120,7 @@ def test_a_drain_has_the_seconds_that_the_endpoint_was_given(
         return drain(within_s, config)
 
     monkeypatch.setattr(app, "_drain_within", note)
-    with serving(rota.wsgi.drain_endpoint(app, secret=SECRET, max_time="7s", grace="2s")) as port:
+    with serving(wsgi.drain_endpoint(app, secret=SECRET, max_time="7s", grace="2s")) as port:
         assert ask(port, **ALLOWED)[0] == 200
     assert given == [7.0]
 
@@ -128,12 +129,12 @@ def test_a_drain_has_the_seconds_that_the_endpoint_was_given(
 def test_without_a_database_the_answer_is_to_come_again() -> None:
     app = rota.App(f"postgresql://postgres@127.0.0.1:{unused_port()}/x")
     app.job("work")(lambda: None)
-    answer = rota.wsgi.drain_endpoint(app, secret=SECRET).answer("POST", f"Bearer {SECRET}")
+    answer = wsgi.drain_endpoint(app, secret=SECRET).answer("POST", f"Bearer {SECRET}")
     assert (answer.status, answer.headers["retry-after"]) == (503, "60")
     assert answer.value["error"]["type"] == "DatabaseUnavailable"
 
 
 async def test_on_an_event_loop_it_says_what_to_use_instead(app: rota.App) -> None:
     app.job("work")(lambda: None)
-    with pytest.raises(rota.UsageError, match=r"use rota\.asgi\.drain_endpoint"):
-        rota.wsgi.drain_endpoint(app, secret=SECRET).answer("POST", ALLOWED["Authorization"])
+    with pytest.raises(rota.UsageError, match=r"use rota\.integrations\.asgi"):
+        wsgi.drain_endpoint(app, secret=SECRET).answer("POST", ALLOWED["Authorization"])

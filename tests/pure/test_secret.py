@@ -19,6 +19,7 @@ import pydantic
 import pytest
 
 import rota
+from rota import logs
 from rota.declare.payload import encode_untyped
 from rota.declare.result import encode_result
 from rota.declare.secret import VARIABLE, is_sealed, make_key
@@ -300,9 +301,9 @@ def test_hidden_values_are_masked_in_every_form_for_as_long_as_they_are_hidden()
     hidden = Hidden([token, "abc"], ["Anna", "Anna Maria", "Ann"])
     text = f"{token} {token!r} {json.dumps(token)} a%22b%0Ac%2F%C3%A9 abc Anna Maria, Annabel, Ann"
     # "Ann" and "abc" are too short: nearly any text has them by chance.
-    assert rota.logs.scrub(text) == "*** '***' \"***\" *** abc ***, Annabel, Ann"
+    assert logs.scrub(text) == "*** '***' \"***\" *** abc ***, Annabel, Ann"
     del hidden
-    assert rota.logs.scrub(text) == text
+    assert logs.scrub(text) == text
 
 
 @rule("M45")
@@ -324,7 +325,7 @@ def test_a_value_is_masked_in_its_ordinary_forms(
     secret: str, personal: str, text: str, shown: str
 ) -> None:
     hidden = Hidden([secret], [personal])
-    assert rota.logs.scrub(text) == shown
+    assert logs.scrub(text) == shown
     del hidden
 
 
@@ -364,9 +365,9 @@ def test_the_default_of_an_argument_is_hidden_too() -> None:
     ) -> None: ...
 
     hidden = charge._declaration.codec.hide({})
-    assert rota.logs.scrub("tok-default of Ada Lovelace") == "*** of ***"
+    assert logs.scrub("tok-default of Ada Lovelace") == "*** of ***"
     hidden = charge._declaration.codec.hide({"token": None, "from": "Anna"})
-    assert rota.logs.scrub("tok-default of Anna") == "tok-default of ***"
+    assert logs.scrub("tok-default of Anna") == "tok-default of ***"
     del hidden
 
 
@@ -374,17 +375,17 @@ def test_the_default_of_an_argument_is_hidden_too() -> None:
 def test_values_that_others_begin_with_are_masked_after_those() -> None:
     hidden = [Hidden(["S3CR-pre"], ["Anna"]), Hidden(["S3CR-prefix-rest"], ["Anna Svensson"])]
     for _ in range(2):
-        assert rota.logs.scrub("S3CR-prefix-rest of Anna Svensson and Anna") == "*** of *** and ***"
+        assert logs.scrub("S3CR-prefix-rest of Anna Svensson and Anna") == "*** of *** and ***"
         hidden = [Hidden.merge(hidden)]
     with scrub.hide(Hidden([], ["Anna"])):
-        assert rota.logs.scrub("Anna Svensson") == "*** Svensson"
+        assert logs.scrub("Anna Svensson") == "*** Svensson"
 
 
 @rule("M45")
 def test_short_numbers_are_not_looked_for_where_they_are_personal() -> None:
     hidden = Hidden(["2027"], ["26677", "2026", "1.5", "123456"])
     text = "job 26677 up 1.5 of 2026, 2027, 123456"
-    assert rota.logs.scrub(text) == "job 26677 up 1.5 of 2026, ***, ***"
+    assert logs.scrub(text) == "job 26677 up 1.5 of 2026, ***, ***"
     del hidden
 
 
@@ -392,13 +393,13 @@ def test_short_numbers_are_not_looked_for_where_they_are_personal() -> None:
 def test_the_application_adds_patterns_of_its_own() -> None:
     rota.App(scrub=r"\bcus_\w+")
     rota.App(scrub=[r"\d{16}"])
-    assert rota.logs.scrub("cus_12ab paid with 4242424242424242") == "*** paid with ***"
+    assert logs.scrub("cus_12ab paid with 4242424242424242") == "*** paid with ***"
     with pytest.raises(rota.UsageError, match=r"scrub takes regular expressions, not '\['"):
         rota.App(scrub=["["])
     for empty in ("", "x*", r"\b", "(?=a)"):
         with pytest.raises(rota.UsageError, match="matches the empty text, which is everywhere"):
             rota.App(scrub=[empty])
-    assert rota.logs.scrub("a text") == "a text"
+    assert logs.scrub("a text") == "a text"
 
 
 @rule("M45")
@@ -406,8 +407,8 @@ def test_nothing_of_a_private_key_is_left_where_a_text_is_cut() -> None:
     key = "MIIE" + "M" * 60_000
     pem = f"-----BEGIN RSA PRIVATE KEY-----\n{key}\n-----END RSA PRIVATE KEY-----"
     masked = "-----BEGIN RSA PRIVATE KEY-----***-----END RSA PRIVATE KEY-----"
-    assert rota.logs.scrub("a, " * 30_000 + pem).endswith(f", {masked}")
-    assert rota.logs.scrub(f"{pem} twice {pem}") == f"{masked} twice {masked}"
+    assert logs.scrub("a, " * 30_000 + pem).endswith(f", {masked}")
+    assert logs.scrub(f"{pem} twice {pem}") == f"{masked} twice {masked}"
 
 
 @rule("M45")

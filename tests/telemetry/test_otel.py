@@ -16,6 +16,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 import rota
+from rota import logs
 from rota.errors import ConfigurationError, UsageError
 from rota.integrations import otel
 from tests.support.rules import rule
@@ -57,7 +58,7 @@ def traced(app: rota.App) -> Traced:
 @pytest.fixture(autouse=True)
 def own_finder(monkeypatch: pytest.MonkeyPatch) -> None:
     """Log lines of other tests have no traces."""
-    monkeypatch.setattr(rota.logs, "_find_trace", rota.logs._find_trace)
+    monkeypatch.setattr(logs, "_find_trace", logs._find_trace)
 
 
 def parent(span: ReadableSpan) -> int | None:
@@ -240,8 +241,8 @@ def test_log_lines_of_a_handler_and_of_its_end_have_its_trace(traced: Traced) ->
     app = traced.app
     out = io.StringIO()
     handler = logging.StreamHandler(out)
-    handler.addFilter(rota.logs.JobFilter())
-    handler.setFormatter(rota.logs.JsonFormatter())
+    handler.addFilter(logs.JobFilter())
+    handler.setFormatter(logs.JsonFormatter())
     shop, own = logging.getLogger("shop"), logging.getLogger("rota")
 
     @app.job("fails", max_attempts=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import assert_type
 
 import rota
+from rota import logs
 
 jobs = rota.Jobs()
 
@@ -22,4 +23,4 @@ charge.enqueue(1, rota.Secret("tok"), name="Ada", pin=rota.Secret(7))
 charge.enqueue(1, "tok", "Ada")  # E: arg-type | reportArgumentType
 charge.enqueue(1, rota.Secret(7), "Ada")  # E: arg-type | reportArgumentType
 assert_type(rota.Secret("tok").seal(), dict[str, str])
-assert_type(rota.logs.scrub("text"), str)
+assert_type(logs.scrub("text"), str)

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import rota
+from rota import logs
 from rota.declare.secret import VARIABLE, make_key
-from rota.runtime import logs
 from tests.support.rules import rule
 from tests.worker.table import Connection, rows
 

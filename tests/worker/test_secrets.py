@@ -14,7 +14,7 @@ import pytest
 import rota
 from rota.client.secrets import list_keys, rotate
 from rota.declare.secret import VARIABLE, is_sealed, make_key
-from rota.runtime.logs import JobFilter
+from rota.logs import JobFilter
 from rota.store import ops
 from tests.support.cli import CommandLine
 from tests.support.rules import rule

@@ -1,6 +1,7 @@
 import os
 
 import rota
+from rota.integrations import asgi
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
@@ -23,5 +24,5 @@ async def sign_up(request: Request) -> JSONResponse:
 
 site = Starlette(
     routes=[Route("/users", sign_up, methods=["POST"])],
-    lifespan=rota.asgi.lifespan(queue, run_worker="RUN_WORKER" in os.environ),
+    lifespan=asgi.lifespan(queue, run_worker="RUN_WORKER" in os.environ),
 )

@@ -19,6 +19,7 @@ from typing import Annotated, Any
 
 import typer
 
+from rota import logs
 from rota.cli import (
     actions,
     batches,
@@ -53,7 +54,6 @@ from rota.declare.release import VERSION
 from rota.errors import ConfigurationError, RotaError
 from rota.model.failure import one_line
 from rota.model.job import Action
-from rota.runtime import logs
 
 logger = logging.getLogger("rota")
 cli = typer.Typer(

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from rota import logs
 from rota.app import App
 from rota.cli.flags import flag, option
 from rota.cli.output import print_json
@@ -23,10 +24,10 @@ from rota.cli.target import AppOption, JsonOption, connect, need_app, need_refer
 from rota.declare.config import HEALTH_PORT_MAX, PROCESSES_MAX, SLOTS
 from rota.declare.url import make_plain
 from rota.errors import ConfigurationError, UsageError
-from rota.runtime import logs, supervised
+from rota.logs import DATABASE_VARIABLE
+from rota.runtime import supervised
 from rota.runtime.health_server import serve_health
 from rota.runtime.http import check_url
-from rota.runtime.logs import DATABASE_VARIABLE
 from rota.runtime.supervisor import ServedDatabase, SumsMetrics, Supervisor
 from rota.store import migrate
 from rota.store.drivers.own import name_place, parse_url

@@ -36,7 +36,7 @@ logger = logging.getLogger("rota")
 def lifespan(
     app: App, *, run_worker: bool = False, grace: Duration = "5s"
 ) -> Callable[[Any], AbstractAsyncContextManager[None]]:
-    """Return the lifespan of a site: `FastAPI(lifespan=rota.asgi.lifespan(app))`. Starlette takes
+    """Return the lifespan of a site: `FastAPI(lifespan=asgi.lifespan(app))`. Starlette takes
     it too, and Litestar in a list.
 
     At the end of the site the connections of `app` are closed.

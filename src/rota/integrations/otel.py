@@ -17,11 +17,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from rota import logs
 from rota.errors import ConfigurationError, UsageError
 from rota.model.outcome import Outcome
 from rota.model.units import Duration, seconds
 from rota.observe.events import JobEvent
-from rota.runtime import logs
 
 try:
     from opentelemetry import trace

@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from uuid import NAMESPACE_URL, uuid5
 from weakref import WeakKeyDictionary
 
-from rota import events
+from rota import events, logs
 from rota.errors import ConfigurationError, UsageError
 from rota.model.outcome import Outcome
-from rota.runtime import logs
 
 try:
     import sentry_sdk

@@ -73,8 +73,8 @@ class PlainDrainEndpoint:
         """
         if is_in_loop():
             raise UsageError(
-                "rota.wsgi.drain_endpoint drains in its thread, and an event loop runs here: "
-                "use rota.asgi.drain_endpoint, or call it in a thread"
+                "rota.integrations.wsgi drains in its thread, and an event loop runs here: "
+                "use rota.integrations.asgi, or call it in a thread"
             )
         given = None if authorization is None else authorization.encode("latin-1", "replace")
         refusal = self._request.refuse(method, given)

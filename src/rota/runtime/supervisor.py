@@ -25,11 +25,11 @@ import msgspec
 
 from rota.declare.program import describe_exit
 from rota.errors import ProcessesFailed
+from rota.logs import DATABASE_VARIABLE
 from rota.model.back_off import find_pause_s
 from rota.model.units import plural
 from rota.runtime.child_process import ChildProcess, find_exited, is_hang_up_ignored
 from rota.runtime.http import ping
-from rota.runtime.logs import DATABASE_VARIABLE
 from rota.runtime.supervised import METRICS, STOP, STOP_NOW, Vitals
 
 logger = logging.getLogger("rota")

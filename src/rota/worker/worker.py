@@ -13,10 +13,10 @@ from rota.declare.context import Context
 from rota.declare.jobs import Lifespan
 from rota.declare.secret import find_keys_problem
 from rota.errors import CopiedDatabase, DeclarationError
+from rota.logs import filter_last_resort
 from rota.model.failure import list_names
 from rota.observe.events import Bus, WorkerStarted, WorkerStopped
 from rota.runtime.clock import SYSTEM_CLOCK, Clock
-from rota.runtime.logs import filter_last_resort
 from rota.runtime.service import LoopThread, PauseGate, Service
 from rota.store import ops
 from rota.store.db import Database

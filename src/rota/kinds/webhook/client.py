@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 import rota
+from rota import logs
 from rota.kinds.webhook.address import AddressRefused, resolve
 
 if TYPE_CHECKING:
@@ -234,4 +235,4 @@ def _excerpt(response: httpx2.Response, body: bytearray) -> str:
     if coding != "identity":
         return f"({len(body)} bytes of {coding})"[:_EXCERPT]
     text = "".join(one if one.isprintable() else " " for one in body.decode("utf-8", "replace"))
-    return rota.logs.scrub(" ".join(text.split()))[:_EXCERPT]
+    return logs.scrub(" ".join(text.split()))[:_EXCERPT]

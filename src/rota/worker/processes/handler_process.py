@@ -20,6 +20,7 @@ from functools import partial
 from time import monotonic, sleep
 from typing import Any
 
+from rota import logs
 from rota.declare.around import Around
 from rota.declare.context import Context
 from rota.declare.job_type import SenderOfJobs
@@ -46,7 +47,6 @@ from rota.model.outcome import (
 from rota.model.retry import DEFAULT_RETRY
 from rota.model.scrub import Hidden, hide
 from rota.model.settle import RetryRules, judge, judge_cause
-from rota.runtime import logs
 from rota.runtime.child_process import SIGNALS, Channel, handled, join_parent
 from rota.store.db import Database
 from rota.worker.completion import Completer

@@ -12,12 +12,12 @@ from multiprocessing.spawn import prepare
 from pathlib import Path
 from typing import Any
 
+from rota import logs
 from rota.declare.around import Around, name_of
 from rota.declare.declaration import Declaration
 from rota.declare.groups import CLUSTERS
 from rota.declare.job_type import JobType, SenderOfJobs
 from rota.errors import ConfigurationError, DeclarationError, UsageError
-from rota.runtime import logs
 from rota.store.db import Database
 from rota.worker.processes.messages import Setup
 

@@ -140,7 +140,7 @@ class JobFilter(logging.Filter):
     None; passes every record. Handlers' texts go through `scrub`; other code's texts too, while a
     handler has secret arguments.
 
-    For a program with its own logging: `handler.addFilter(rota.logs.JobFilter())`, then
+    For a program with its own logging: `handler.addFilter(logs.JobFilter())`, then
     `%(rota_job)s` in its format.
     """
 

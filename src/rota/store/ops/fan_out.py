@@ -37,13 +37,11 @@ def insert_batch(
             raise
         raise UsageError(error.first_line) from None
     inserted = yield from insert_many(rows, id_)
-    members = [one.id for one in inserted if one.created]
-    if rows and not members:
-        joined = [one.id for one in inserted]
-        [[id_]] = yield Query("batch_withdraw", {"batch": id_, "joined": joined})
-    else:
-        yield Query("batch_add", {"batch": id_, "ids": format_numbers(members)})
-    return id_, inserted
+    members = [job.id for job in inserted if job.created]
+    joined = [] if members else [job.id for job in inserted]
+    added = {"ids": format_numbers(members), "joined": format_numbers(joined)}
+    [[kept]] = yield Query("batch_add", {"batch": id_, **added})
+    return kept, inserted
 
 
 def fold_batches(limit: int = FOLD_MAX) -> Operation[bool]:

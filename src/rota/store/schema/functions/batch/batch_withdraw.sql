@@ -1,10 +1,10 @@
 -- Takes back a batch that was opened in this transaction, because each of its jobs joined an
 -- existing job by its key: the batch does not count in its parent. Returns the batch of the
--- existing jobs; NULL: they are not all of the same batch. SECURITY DEFINER, as batch_add.
+-- existing jobs; NULL: they are not all of the same batch.
 -- Locks: none; indexes batch_pkey, job_pkey and job_history_id.
 create or replace function {schema}.batch_withdraw(p_batch bigint, p_joined bigint[])
 returns bigint
-language plpgsql security definer
+language plpgsql
 as $$
 declare
   v_batches bigint[];
@@ -25,4 +25,3 @@ begin
   where j.id = any (p_joined);
   return case when cardinality(v_batches) = 1 then nullif(v_batches[1], 0) end;
 end $$;
-revoke execute on function {schema}.batch_withdraw(bigint, bigint[]) from public;

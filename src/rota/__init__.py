@@ -5,9 +5,7 @@ What calls return, and the types of annotations, are in `rota.records`; all exce
 server, and `rota.logs` for the format of log lines.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+import typing as _typing
 
 from rota import errors, records
 from rota.app import App
@@ -19,7 +17,7 @@ from rota.declare.groups import Ordered, Process, Unique
 from rota.declare.job_type import JobType
 from rota.declare.jobs import Jobs
 from rota.declare.rate_limit import RateLimit
-from rota.declare.release import VERSION
+from rota.declare.release import VERSION as __version__
 from rota.declare.secret import Personal, Secret
 from rota.errors import (
     AttemptCancelled,
@@ -37,8 +35,6 @@ from rota.model.job import Enqueued, Job, Status
 from rota.model.outcome import Cancel, Dead, RateLimited, Retry, Snooze, WaitFor
 from rota.model.retry import Delays, Exponential, Fixed, Linear, Quadratic
 from rota.observe import events
-
-__version__ = VERSION
 
 __all__ = [
     "App",
@@ -100,7 +96,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
-if not TYPE_CHECKING:
+if not _typing.TYPE_CHECKING:
 
-    def __getattr__(name: str) -> Any:
+    def __getattr__(name: str) -> _typing.NoReturn:
         errors.refuse_attribute("module 'rota'", name, _CALLED_HERE)

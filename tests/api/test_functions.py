@@ -120,6 +120,12 @@ async def test_fastapi_runs_it_in_the_background_as_a_route_and_as_a_dependency(
 
 def test_dir_is_what_is_public() -> None:
     assert dir(rota) == sorted(rota.__all__)
+    shown = {
+        name
+        for name, value in vars(rota).items()
+        if not (name.startswith("_") or inspect.ismodule(value))
+    }
+    assert shown <= set(rota.__all__), "an editor completes names that are not public"
     of_records = {name for name in vars(rota.records) if name[0].isupper()}
     assert of_records & set(rota.__all__) == set()
     for name in rota.__all__:

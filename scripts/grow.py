@@ -83,9 +83,9 @@ try:
             [again],
         ).fetchone()
         [tone] = connection.execute("select tone from rota.job_type where name = 't'").fetchone()
-        connection.execute("select rota.declare('s', tone => 'high')")
+        connection.execute("select rota.worker_declare('s', tone => 'high')")
         try:
-            connection.execute("select rota.declare('s', tone => 'shrill')")
+            connection.execute("select rota.worker_declare('s', tone => 'shrill')")
         except psycopg.errors.InvalidParameterValue as error:
             assert "tone must be low or high" in str(error)
         else:

@@ -117,7 +117,7 @@ def begin_export_and_fail_mail(night: Night) -> None:
     """Let an export run for minutes, and a mail fail."""
     night.go_to(-400)
     begun = night.claim("export", "web-3:322")
-    night.run("select rota.progress(%s, %s, 31, 41, 'pages')", *begun)
+    night.run("select rota.worker_progress(%s, %s, 31, 41, 'pages')", *begun)
     night.go_to(-46)
     begun = night.claim("mail", "web-1:311", queue="mail")
     night.go_to(-44)

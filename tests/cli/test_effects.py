@@ -69,7 +69,7 @@ def test_what_cannot_be_settled_is_said_in_words_and_stays(
     [held] = connection.execute(
         "select id, claims from rota.claim('default', '{t}', 'shell', 1)"
     ).fetchall()
-    connection.execute("select rota.effect_begin(%s, %s, 'mail:9')", held)
+    connection.execute("select rota.worker_effect_begin(%s, %s, 'mail:9')", held)
     for arguments, status, said in (
         (("resolve", "mail:5"), 2, "say --done or --not-done"),
         (("resolve", "mail:6", "--done"), 2, "no effect 'mail:6'; `rota effects` lists"),

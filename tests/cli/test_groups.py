@@ -67,7 +67,7 @@ def test_jobs_that_something_holds_back_are_listed_with_what_it_is(
 def test_a_schedule_of_a_type_with_a_group_key_must_name_one(
     rota: CommandLine, connection: Connection
 ) -> None:
-    connection.execute("select rota.declare('other', group_arguments => '{n}')")
+    connection.execute("select rota.worker_declare('other', group_arguments => '{n}')")
     refused = rota("schedules", "put", "s", "other", "--force")
     assert refused.error == (
         2,

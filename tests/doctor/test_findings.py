@@ -137,7 +137,7 @@ STEPS: dict[str, list[tuple[str, Level, str]]] = {
         ("update rota.worker set slots = 2", OK, ""),
     ],
     "secrets": [
-        ("select rota.declare('charge', secret_fields => '{token}')", OK, ""),
+        ("select rota.worker_declare('charge', secret_fields => '{token}')", OK, ""),
         (
             f"insert into rota.job (job_type, payload) values ('charge', {SEALED})",
             BAD,
@@ -189,9 +189,9 @@ STEPS: dict[str, list[tuple[str, Level, str]]] = {
     ],
     "fast-limits": [
         (LIMIT.format("unused", 300_000), OK, ""),
-        (LIMIT.format("smtp", 100) + "; select rota.limit_take('smtp', null, 1)", OK, ""),
+        (LIMIT.format("smtp", 100) + "; select rota.worker_limit_take('smtp', null, 1)", OK, ""),
         (
-            LIMIT.format("api", 300_000) + "; select rota.limit_take('api', 'anna', 1)",
+            LIMIT.format("api", 300_000) + "; select rota.worker_limit_take('api', 'anna', 1)",
             WARN,
             "1 rate limit is faster than one key carries: api (5,000 a second)",
         ),

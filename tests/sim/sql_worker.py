@@ -43,7 +43,7 @@ class SqlWorker:
                 await self._work(int(id_), int(claim), name, int(n))
             if not claimed:
                 await asyncio.sleep(1)
-        await self._ask("select rota.leave(%(worker)s)", worker=self._name)
+        await self._ask("select rota.worker_leave(%(worker)s)", worker=self._name)
 
     async def _work(self, id_: int, claim: int, name: str, n: int) -> None:
         given = {"id": id_, "claim": claim}
@@ -53,7 +53,7 @@ class SqlWorker:
                 while left_s > 0:
                     await asyncio.sleep(min(left_s, LEASE_S / 3))
                     left_s -= LEASE_S / 3
-                    await self._ask("select rota.renew(%(id)s, %(claim)s)", **given)
+                    await self._ask("select rota.worker_renew(%(id)s, %(claim)s)", **given)
             await self._ask("select rota.succeed(%(id)s, %(claim)s)", **given)
         except psycopg.DatabaseError as error:
             if error.sqlstate != "RT001":  # the job belongs to another claim

@@ -62,7 +62,7 @@ class Limits:
         return self.hand.run(ops.take_starts("smtp", key, count))
 
     def delay(self, for_s: float) -> None:
-        self.rows("select rota.limit_delay('smtp', null, make_interval(secs => %s))", for_s)
+        self.rows("select rota.worker_limit_delay('smtp', null, make_interval(secs => %s))", for_s)
 
     def freeze(self, at: datetime) -> None:
         """Let it be this time, by the database's clock, until it is set again."""

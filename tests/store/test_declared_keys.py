@@ -169,7 +169,7 @@ def test_other_types_and_inserts_with_a_key_are_taken(
 ) -> None:
     shared.execute("insert into rota.job (job_type) values ('other')")
     shared.execute("insert into rota.job (job_type, idempotency_key) values ('welcome', 'k')")
-    shared.execute("select rota.declare('sql', key_arguments => '{}')")
+    shared.execute("select rota.worker_declare('sql', key_arguments => '{}')")
     with pytest.raises(psycopg.errors.CheckViolation, match="type 'sql' declares one; nothing"):
         shared.execute("insert into rota.job (job_type) values ('sql')")
 

@@ -44,7 +44,7 @@ def claim(shell: Shell) -> Begun:
 
 def begin(shell: Shell, job: Begun, policy: str = "dead", key: str = KEY) -> tuple[str, Any]:
     """Announce an effect; the state and the result."""
-    [answer] = shell.call("effect_begin", *job, key, policy)
+    [answer] = shell.call("worker_effect_begin", *job, key, policy)
     return answer["state"], answer["result"]
 
 
@@ -94,7 +94,7 @@ def test_an_effect_that_is_done_is_done_for_every_job_with_its_result(shell: She
     assert begin(shell, first) == ("begun", None)  # the first answer was lost
     assert status(shell.connection) == "intended"
     for _ in range(2):
-        shell.call("effect_finish", *first, KEY, Jsonb({"id": "m-7"}))
+        shell.call("worker_effect_finish", *first, KEY, Jsonb({"id": "m-7"}))
     assert begin(shell, first) == ("done", {"id": "m-7"})
     assert begin(shell, claim(shell)) == ("done", {"id": "m-7"})
     found = read(shell.connection)
@@ -102,7 +102,7 @@ def test_an_effect_that_is_done_is_done_for_every_job_with_its_result(shell: She
     assert (found["status"], found["job"], found["step_of"]) == ("done", first[0], None)
     assert found["done_at"] >= found["intended_at"]
     begin(shell, first, key="no result")
-    shell.call("effect_finish", *first, "no result")
+    shell.call("worker_effect_finish", *first, "no result")
     assert begin(shell, first, key="no result") == ("done", None)
 
 
@@ -111,7 +111,7 @@ def test_an_effect_that_did_not_happen_is_begun_anew(shell: Shell) -> None:
     first = claim(shell)
     begin(shell, first)
     for _ in range(2):
-        shell.call("effect_withdraw", *first, KEY)
+        shell.call("worker_effect_withdraw", *first, KEY)
     assert status(shell.connection) is None
     assert begin(shell, claim(shell)) == ("begun", None)
 
@@ -120,10 +120,10 @@ def test_an_effect_that_did_not_happen_is_begun_anew(shell: Shell) -> None:
 def test_what_is_done_cannot_be_withdrawn_nor_what_another_claim_is_at(shell: Shell) -> None:
     first, second = claim(shell), claim(shell)
     begin(shell, first)
-    shell.call("effect_withdraw", *second, KEY)
+    shell.call("worker_effect_withdraw", *second, KEY)
     assert status(shell.connection) == "intended"
-    shell.call("effect_finish", *first, KEY)
-    shell.call("effect_withdraw", *first, KEY)
+    shell.call("worker_effect_finish", *first, KEY)
+    shell.call("worker_effect_withdraw", *first, KEY)
     assert status(shell.connection) == "done"
 
 
@@ -153,7 +153,7 @@ def test_a_repeat_that_did_not_happen_leaves_what_was_uncertain_before(shell: Sh
     begin(shell, first)
     second = lose(shell, first)
     assert begin(shell, second, "repeat") == ("begun", None)
-    shell.call("effect_withdraw", *second, KEY)
+    shell.call("worker_effect_withdraw", *second, KEY)
     shell.call("fail", *second, "OSError")
     assert status(shell.connection) == "uncertain"
     assert begin(shell, claim(shell)) == ("uncertain", None)
@@ -179,14 +179,14 @@ def test_a_worker_in_sql_that_lost_its_job_writes_no_effect(shell: Shell) -> Non
     first = claim(shell)
     begin(shell, first)
     second = lose(shell, first)
-    for function in ("effect_begin", "effect_finish", "effect_withdraw"):
+    for function in ("worker_effect_begin", "worker_effect_finish", "worker_effect_withdraw"):
         for key in (KEY, "mail:2"):
             assert refused(partial(shell.call, function, *first, key))[0] == LOST
     assert status(shell.connection) == "uncertain"
     assert status(shell.connection, "mail:2") is None
     begin(shell, second, "repeat")
-    assert refused(lambda: shell.call("effect_withdraw", *first, KEY))[0] == LOST
-    assert refused(lambda: shell.call("effect_finish", *first, KEY))[0] == LOST
+    assert refused(lambda: shell.call("worker_effect_withdraw", *first, KEY))[0] == LOST
+    assert refused(lambda: shell.call("worker_effect_finish", *first, KEY))[0] == LOST
     assert status(shell.connection) == "intended"
 
 
@@ -196,7 +196,7 @@ def test_the_result_of_an_effect_that_is_too_large_is_left_out_with_a_warning(sh
     shell.connection.add_notice_handler(lambda seen: warnings.append(seen.message_primary))
     job = claim(shell)
     begin(shell, job)
-    shell.call("effect_finish", *job, KEY, Jsonb("x" * 65_536))
+    shell.call("worker_effect_finish", *job, KEY, Jsonb("x" * 65_536))
     assert warnings == ["the result of effect mail:1 is over 64 KiB and is not kept"]
     assert begin(shell, job) == ("done", None)
 
@@ -220,11 +220,11 @@ def test_what_cannot_be_begun_finished_or_settled_is_refused(shell: Shell) -> No
     first, second = claim(shell), claim(shell)
     begin(shell, first)
     calls: list[tuple[Any, ...]] = [
-        ("effect_begin", *first, None, "dead"),
-        ("effect_begin", *first, "k" * 256, "dead"),
-        ("effect_begin", *first, "k", "never"),
-        ("effect_finish", *second, KEY),
-        ("effect_finish", *first, "mail:2"),
+        ("worker_effect_begin", *first, None, "dead"),
+        ("worker_effect_begin", *first, "k" * 256, "dead"),
+        ("worker_effect_begin", *first, "k", "never"),
+        ("worker_effect_finish", *second, KEY),
+        ("worker_effect_finish", *first, "mail:2"),
         ("effect_resolve", KEY, None),
         ("effect_resolve", KEY, False, Jsonb(1)),
         ("effect_resolve", KEY, True, Jsonb("x" * 65_536)),
@@ -313,7 +313,7 @@ def test_a_person_settles_what_is_uncertain_and_the_log_keeps_who_and_why(
 def test_what_is_done_is_settled_as_not_done_only_where_it_is_to_happen_again(shell: Shell) -> None:
     job = claim(shell)
     begin(shell, job)
-    shell.call("effect_finish", *job, KEY)
+    shell.call("worker_effect_finish", *job, KEY)
     for refused in (False, None):
         assert settle(shell, done=False, p_again=refused) == "is_done"
     assert status(shell.connection) == "done"
@@ -359,7 +359,7 @@ def test_a_requeued_job_finds_its_effects_and_unless_it_starts_over_its_steps(
     step(hand, first, "charge", 2)
     begin(shell, first)
     begin(shell, first, key="mail:2")
-    shell.call("effect_finish", *first, "mail:2", Jsonb("m-7"))
+    shell.call("worker_effect_finish", *first, "mail:2", Jsonb("m-7"))
     shell.call("fail", *first, "OSError", fatal=True)
     new = requeue(shell.connection, first[0], fresh=fresh)
     second = shell.one()
@@ -433,7 +433,7 @@ def test_the_effects_of_a_requeued_job_stay_as_long_as_it_does(
 ) -> None:
     first = claim(shell)
     begin(shell, first)
-    shell.call("effect_finish", *first, KEY)
+    shell.call("worker_effect_finish", *first, KEY)
     step(hand, first, "charge", 1)
     shell.call("fail", *first, "OSError", fatal=True)
     new = requeue(shared, first[0])

@@ -170,7 +170,7 @@ def test_an_insert_without_a_group_key_that_its_type_declares_is_refused_in_word
         assert said.message_primary == f"rota.job: {LACKS_GROUP}; nothing was written", insert
         assert said.constraint_name == "job_group_key"
     connection.execute(
-        "select rota.declare('both', key_arguments => '{id}', group_arguments => '{id,day}')"
+        "select rota.worker_declare('both', key_arguments => '{id}', group_arguments => '{id,day}')"
     )
     for given, lacks in (
         ("", "group_key is missing: job type 'both' declares one, made of id, day"),
@@ -229,7 +229,7 @@ def test_a_job_that_runs_again_is_of_the_same_lane(
     assert _lane_of(connection, app.retry(dead.id, again=True).id) == ("mine", 5)
     assert app.get(dead.id).group_key == "mine"
     [older] = connection.execute("insert into rota.job (job_type) values ('t') returning id")
-    connection.execute("select rota.declare('t', group_arguments => '{n}')")
+    connection.execute("select rota.worker_declare('t', group_arguments => '{n}')")
     app.jobs.discard(older[0])
     assert _lane_of(connection, app.retry(older[0], again=True).id) == (None, None)
     assert _lane_of(connection, app.retry(older[0]).id) == (None, None)
@@ -296,7 +296,7 @@ def test_a_parked_job_has_not_begun_and_keeps_its_key(
     live = other.enqueue()
     connection.execute(PARKED)
     connection.execute(
-        "select rota.declare('other', key_arguments => '{}', key_scope => 'pending')"
+        "select rota.worker_declare('other', key_arguments => '{}', key_scope => 'pending')"
     )
     assert other.enqueue() == rota.Enqueued(live.id, False, "waiting")
 
@@ -323,7 +323,7 @@ def test_the_runs_of_a_schedule_have_the_lane_of_its_arguments(
     assert _lane_of(connection, app.schedules.trigger("s")) == ("g", 2)
     older = '{"name": "older", "job_type": "t", "cron": "* * * * *"}'
     connection.execute("select rota.schedule_put(%s, 'sql')", [older])
-    connection.execute("select rota.declare('t', group_arguments => '{n}')")
+    connection.execute("select rota.worker_declare('t', group_arguments => '{n}')")
     with pytest.raises(rota.UsageError, match="group_key is missing: job type 't' declares one"):
         app.schedules.trigger("older")
 
@@ -339,10 +339,10 @@ def test_a_declaration_in_sql_says_all_that_python_says(
     app.job("python", ordered=ordered, max_running=3)(lambda n: None)
     app.sync()
     connection.execute(
-        "select rota.declare('sql', group_arguments => '{n}', group_capacity => 2, "
+        "select rota.worker_declare('sql', group_arguments => '{n}', group_capacity => 2, "
         "on_retry => 'release', on_dead => 'halt', max_running => 3)"
     )
-    connection.execute("select rota.declare('neither')")
+    connection.execute("select rota.worker_declare('neither')")
     found = connection.execute(
         "select group_arguments, group_capacity, on_retry, on_dead, max_running "
         "from rota.job_type order by name"

@@ -169,7 +169,7 @@ def test_a_cap_shows_how_many_run_and_how_many_wait_since_when(
     app: rota.App, connection: Connection, insert: Insert
 ) -> None:
     connection.execute(
-        "select rota.declare('t', max_running => 3, aliases => '{former}'), "
+        "select rota.worker_declare('t', max_running => 3, aliases => '{former}'), "
         "rota.queue_set_max_running('email', 2)"
     )
     insert(None, "running", capped=True)

@@ -277,7 +277,7 @@ def test_a_transaction_that_locks_a_key_holds_up_no_other(limits: Limits, databa
     [held], [free] = limits.insert(key="held"), limits.insert(key="free")
     [plain] = limits.insert(job_type="u")
     with psycopg.connect(database) as other:
-        other.execute("select rota.limit_delay('smtp', 'held', '0 s')")
+        other.execute("select rota.worker_limit_delay('smtp', 'held', '0 s')")
         assert list(limits.claim()) == [free, plain]
         assert limits.turns() == [1.0]
     limits.wait(1)
@@ -285,7 +285,7 @@ def test_a_transaction_that_locks_a_key_holds_up_no_other(limits: Limits, databa
     with psycopg.connect(database) as other:
         other.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         with pytest.raises(psycopg.errors.FeatureNotSupported, match="READ COMMITTED only"):
-            other.execute("select rota.limit_take('smtp', 'held')")
+            other.execute("select rota.worker_limit_take('smtp', 'held')")
 
 
 @rule("M62")
@@ -358,7 +358,7 @@ def test_who_locks_a_key_or_the_next_job_of_it_holds_up_no_others(
     limits.wait(2)
     plain = insert(limits.connection, 10, job_type="u")
     with psycopg.connect(database) as other:
-        other.execute("select rota.limit_delay('smtp', null, '0 seconds')")
+        other.execute("select rota.worker_limit_delay('smtp', null, '0 seconds')")
         assert {*limits.claim(10), *limits.claim(10)} == set(plain)
         other.rollback()
     with psycopg.connect(database) as other:
@@ -381,7 +381,7 @@ def test_a_job_whose_provider_wants_no_more_comes_back_after_the_delay_is_writte
 
     first, second = limits.hand.claim().jobs
     with psycopg.connect(database) as other:
-        other.execute("select rota.limit_delay('smtp', null, '0 s')")
+        other.execute("select rota.worker_limit_delay('smtp', null, '0 s')")
         assert leave(first, 0) == LIMIT_LOCKED
         assert isinstance(leave(first, 5), ops.Written), "but not after a while"
     leave(second, 2)

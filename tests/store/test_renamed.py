@@ -10,7 +10,7 @@ from tests.support.rules import rule
 
 
 def _declare(connection: Connection, name: str, *aliases: str) -> None:
-    connection.execute("select rota.declare(%s, aliases => %s)", [name, list(aliases)])
+    connection.execute("select rota.worker_declare(%s, aliases => %s)", [name, list(aliases)])
 
 
 def _put(connection: Connection, job_type: str, key: str | None = None) -> bool:

@@ -555,7 +555,7 @@ def test_the_runs_of_a_schedule_are_found_without_the_rest_of_history(
     )
     connection.execute("analyze rota.job_history, rota.schedule_run, rota.job")
     put(connection, "s1")
-    connection.execute("select rota.declare('t')")
+    connection.execute("select rota.worker_declare('t')")
     for query in (
         "select * from rota.runs where schedule = 's1' order by job desc limit 10",
         "select rota.schedule_trouble(s) from rota.schedule s, generate_series(1, 10)",

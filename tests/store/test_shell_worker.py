@@ -167,7 +167,7 @@ def test_a_worker_in_bash_says_how_jobs_fail_renews_heeds_a_cancel_and_finishes_
         f"echo $$ >> {shells.ran}; while [ ! -e {shells.place}/go ]; do sleep 0.05; done; echo "
         "went",
     )
-    connection.execute("select rota.declare('fails', retry_after => '{1 h}')")
+    connection.execute("select rota.worker_declare('fails', retry_after => '{1 h}')")
     (fails,), (hopeless,) = (
         insert(connection, job_type="fails"),
         insert(connection, job_type="hopeless"),

@@ -93,7 +93,7 @@ def _refused(shell: Shell, function: str, *values: Any) -> str | None:
 def test_a_job_claimed_in_sql_is_leased_by_its_type_and_what_it_came_to_is_seen_in_python(
     shell: Shell, app: rota.App
 ) -> None:
-    shell.call("declare", "t", lease="50 s", max_attempts=4)
+    shell.call("worker_declare", "t", lease="50 s", max_attempts=4)
     (made,) = shell.call("enqueue", "t", Jsonb({"a": 1}), priority=7)
     (job,) = shell.claim()
     assert job["timeout"] == timedelta(minutes=5)
@@ -109,7 +109,7 @@ def test_a_job_claimed_in_sql_is_leased_by_its_type_and_what_it_came_to_is_seen_
     row = _row(shell.connection, job["id"])
     assert (row["status"], row["locked_by"], row["priority"]) == ("running", "shell", 7)
     assert row["locked_until"] - row["started_at"] == timedelta(seconds=50)
-    shell.call("progress", job["id"], job["claims"], 1, 2, "half")
+    shell.call("worker_progress", job["id"], job["claims"], 1, 2, "half")
     assert shell.call("succeed", job["id"], job["claims"], Jsonb({"rows": 3})) == [
         {"succeed": "succeeded"}
     ]
@@ -125,9 +125,9 @@ def test_a_job_claimed_in_sql_is_leased_by_its_type_and_what_it_came_to_is_seen_
 def _tried(shell: Shell, job: int, claim: int) -> dict[str, str | None]:
     """Try every write for a claim; return the SQLSTATE that refuses each."""
     calls: dict[str, tuple[Any, ...]] = {
-        "renew": (), "progress": (1.0,), "snooze": (timedelta(minutes=1),), "hand_back": (),
-        "wait_for": ([job + 1],), "results": (),
-        "fail": ("Error",), "succeed": (),
+        "worker_renew": (), "worker_progress": (1.0,), "worker_hand_back": (),
+        "worker_wait_for": ([job + 1],), "worker_results": (),
+        "snooze": (timedelta(minutes=1),), "fail": ("Error",), "succeed": (),
     }  # fmt: skip
     return {name: _refused(shell, name, job, claim, *more) for name, more in calls.items()}
 
@@ -179,7 +179,7 @@ def test_asked_again_after_a_lost_answer_an_end_says_the_same(
 def test_a_failure_follows_the_plan_stored_with_the_type_as_in_python(
     shell: Shell, shared: Connection
 ) -> None:
-    shell.call("declare", "t", max_attempts=3, retry_after=["10 s", "60 s"])
+    shell.call("worker_declare", "t", max_attempts=3, retry_after=["10 s", "60 s"])
     insert(shared)
     for attempt, plan_s in ((1, 10.0), (2, 60.0)):
         job, claim = shell.one()
@@ -228,14 +228,14 @@ def test_a_type_declared_in_sql_gets_what_one_declared_in_python_gets(
 ) -> None:
     app.job("python")(lambda: None)
     app.sync()
-    shell.call("declare", "sql")
+    shell.call("worker_declare", "sql")
     with shared.cursor(row_factory=dict_row) as cursor:
         python, shells = cursor.execute("select * from rota.job_type order by name").fetchall()
     differ = {name for name in python if python[name] != shells[name]}
     assert differ == {"name", "release", "declared_at", "retry_after"}
     plan = [timedelta(seconds=delay_s) for delay_s in Exponential("10s", cap="1h").plan_s(11)]
     assert python["retry_after"][:10] == shells["retry_after"] == plan
-    shell.call("declare", "python", queue="other")
+    shell.call("worker_declare", "python", queue="other")
     assert app.get(shell.call("enqueue", "python")[0]["id"]).queue == "other"
     app.sync()
     assert app.get(shell.call("enqueue", "python")[0]["id"]).queue == "default"
@@ -254,7 +254,7 @@ def test_a_declaration_that_no_job_could_be_made_of_is_refused(shell: Shell) -> 
     ]  # fmt: skip
     for wrong in declarations:
         with pytest.raises(psycopg.errors.InvalidParameterValue, match=next(iter(wrong))):
-            shell.call("declare", "t", **wrong)
+            shell.call("worker_declare", "t", **wrong)
 
 
 @rule("M15")
@@ -297,7 +297,7 @@ def test_an_expired_job_is_dead_and_not_handed_out(shell: Shell, shared: Connect
 def test_an_expired_job_of_a_type_that_drops_is_cancelled_and_not_handed_out(
     shell: Shell, shared: Connection
 ) -> None:
-    shell.call("declare", "t", on_expired="drop")
+    shell.call("worker_declare", "t", on_expired="drop")
     late = insert(shared, expires_at="now", idempotency_key="k")
     (good,) = insert(shared)
     assert shell.ids() == [good]
@@ -333,13 +333,13 @@ def test_a_renewal_says_whether_a_cancel_was_requested_and_what_then_ends_is_can
 ) -> None:
     insert(shared, 3)
     held = [shell.one() for _ in range(3)]
-    (kept,) = shell.call("renew", *held[0])
+    (kept,) = shell.call("worker_renew", *held[0])
     assert (kept["cancel_requested"], kept["cancel_reason"]) == (False, None)
     for job, _ in held:
         app.cancel(job, why="not needed")
-    (told,) = shell.call("renew", *held[0])
+    (told,) = shell.call("worker_renew", *held[0])
     assert (told["cancel_requested"], told["cancel_reason"]) == (True, "not needed")
-    assert shell.call("hand_back", *held[0])[0]["status"] == "cancelled"
+    assert shell.call("worker_hand_back", *held[0])[0]["status"] == "cancelled"
     assert shell.call("fail", *held[1], "Error")[0]["status"] == "cancelled"
     assert shell.call("succeed", *held[2])[0]["succeed"] == "succeeded"
 
@@ -349,7 +349,7 @@ def test_a_renewal_extends_the_lease_by_the_type_s_also_while_the_worker_s_row_i
     connection: Connection, second: Connection
 ) -> None:
     shell = Shell(connection)
-    shell.call("declare", "t", lease="1 h")
+    shell.call("worker_declare", "t", lease="1 h")
     insert(connection)
     job, claim = shell.one()
     connection.execute(
@@ -358,7 +358,7 @@ def test_a_renewal_extends_the_lease_by_the_type_s_also_while_the_worker_s_row_i
     )
     with second.transaction():
         second.execute("select from rota.worker for update")
-        (answer,) = shell.call("renew", job, claim)
+        (answer,) = shell.call("worker_renew", job, claim)
     assert answer["locked_until"] > _row(connection, job)["started_at"] + timedelta(minutes=59)
 
 
@@ -368,9 +368,9 @@ def test_a_worker_in_sql_lets_a_job_wait_for_others_and_reads_what_came_of_them(
 ) -> None:
     insert(shared, 3)
     (job, claim), *others = shell.one(), shell.one(), shell.one()
-    assert shell.call("results", job, claim) == []
+    assert shell.call("worker_results", job, claim) == []
     ids = [id_ for id_, _ in others]
-    (answer,) = shell.call("wait_for", job, claim, ids)
+    (answer,) = shell.call("worker_wait_for", job, claim, ids)
     assert answer["status"] == "waiting"
     assert (_row(shared, job)["attempts"], _row(shared, job)["waits_for"]) == (0, f"job {ids[-1]}")
     shell.call("succeed", *others[0], Jsonb({"rows": 3}))
@@ -378,7 +378,7 @@ def test_a_worker_in_sql_lets_a_job_wait_for_others_and_reads_what_came_of_them(
     assert shared.execute("select released from rota.waits_sweep('job ', 10)").fetchone() == (1,)
     (again, claim) = shell.one()
     assert again == job
-    assert [tuple(row.values()) for row in shell.call("results", job, claim)] == [
+    assert [tuple(row.values()) for row in shell.call("worker_results", job, claim)] == [
         (ids[0], ids[0], "succeeded", {"rows": 3}, None, None),
         (ids[1], ids[1], "dead", None, "Error", "no route"),
     ]
@@ -398,7 +398,7 @@ def test_a_wait_in_sql_that_makes_no_sense_is_refused(shell: Shell, shared: Conn
     ]
     for jobs, on_failure, says in waits:
         with pytest.raises(psycopg.errors.InvalidParameterValue, match=says):
-            shell.call("wait_for", job, claim, jobs, on_failure)
+            shell.call("worker_wait_for", job, claim, jobs, on_failure)
 
 
 @rule("M15")
@@ -414,7 +414,7 @@ def test_a_snoozed_job_waits_and_one_handed_back_is_due_at_once_both_uncharged(
         0,
         timedelta(minutes=5),
     )
-    shell.call("hand_back", second, other)
+    shell.call("worker_hand_back", second, other)
     assert (_row(shared, second)["status"], _row(shared, second)["attempts"]) == ("queued", 0)
     assert shell.ids(2) == [second]
 
@@ -442,7 +442,7 @@ def test_a_worker_in_sql_is_a_worker_among_the_others_until_it_leaves(
     Shell(shared, queue="more", types=("u",)).claim(release="7")
     row = shared.execute("select job_types, queues from rota.worker").fetchone()
     assert row == (["t", "u"], {"default": None, "more": None})
-    shell.call("leave", "shell")
+    shell.call("worker_leave", "shell")
     assert shared.execute("select from rota.worker where stopped_at is null").fetchall() == []
     shell.claim(release="7")
     assert len(shared.execute("select from rota.worker where stopped_at is null").fetchall()) == 1
@@ -468,7 +468,7 @@ def test_claims_in_sql_take_the_most_urgent_first_and_find_every_priority(
 def test_a_job_under_a_former_name_goes_to_the_worker_of_the_new_one_under_that_name(
     shell: Shell, shared: Connection
 ) -> None:
-    shell.call("declare", "t", aliases=["old"])
+    shell.call("worker_declare", "t", aliases=["old"])
     (job,) = insert(shared, job_type="old")
     assert [(one["id"], one["job_type"]) for one in shell.claim()] == [(job, "t")]
 
@@ -521,7 +521,7 @@ def test_what_becomes_claimable_behind_the_frontier_is_found_when_asked_for_or_a
     shared.execute("update rota.job set run_at = '2026-01-01' where id = %s", [job])
     held = {one["id"]: one["claims"] for one in shell.claim(3)}
     shell.claim()  # reached the end
-    shell.call("hand_back", job, held[job])
+    shell.call("worker_hand_back", job, held[job])
     shared.execute("update rota.job set run_at = '2026-01-01' where id = %s", [job])
     assert shell.ids(2) == [job], "a hand-back asks all workers to look back"
     shared.execute(
@@ -579,7 +579,7 @@ def test_a_request_to_look_back_that_commits_after_the_claim_is_heeded_by_the_ne
     held = {one["id"]: one["claims"] for one in shell.claim(2)}
     shell.claim()
     with second.transaction():
-        second.execute("select rota.hand_back(%s, %s)", [job, held[job]])
+        second.execute("select rota.worker_hand_back(%s, %s)", [job, held[job]])
         second.execute("update rota.job set run_at = '2026-01-01' where id = %s", [job])
         assert shell.ids() == []
     assert shell.ids() == [job]
@@ -595,7 +595,7 @@ def test_a_request_to_look_back_holds_for_the_lower_priorities_until_they_are_lo
     held = {one["id"]: one["claims"] for one in shell.claim(10)}
     shell.claim()
     urgent = insert(shared, 2, priority=10)
-    shell.call("hand_back", low, held[low])
+    shell.call("worker_hand_back", low, held[low])
     shared.execute("update rota.job set run_at = '2026-01-01' where id = %s", [low])
     assert [*shell.ids(), *shell.ids()] == urgent
     assert shell.ids() == [low]
@@ -708,7 +708,7 @@ def test_a_result_that_is_too_large_is_left_out_with_a_warning(
 def test_the_first_end_of_a_day_makes_the_day_s_partition(shell: Shell, shared: Connection) -> None:
     insert(shared, 3)
     held = [shell.one() for _ in range(3)]
-    for function, more in (("succeed", ()), ("fail", ("Error",)), ("hand_back", ())):
+    for function, more in (("succeed", ()), ("fail", ("Error",)), ("worker_hand_back", ())):
         drop_days(shared, "job_history", "attempt")
         shell.call(function, *held.pop(), *more)
     assert shared.execute("select count(*) from rota.job").fetchone() == (2,)

@@ -32,7 +32,8 @@ def declare(
     connection: Connection, name: str, *, history: str = "all", aliases: tuple[str, ...] = ()
 ) -> None:
     connection.execute(
-        "select rota.declare(%s, history => %s, aliases => %s)", [name, history, list(aliases)]
+        "select rota.worker_declare(%s, history => %s, aliases => %s)",
+        [name, history, list(aliases)],
     )
 
 

@@ -42,7 +42,7 @@ class Injected(Exception):
 def main(url: str, folder: str, policy: Any, how: str, step: str) -> None:
     """Print one object for each attempt that was ended; `step` is how many lines lie between."""
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("select rota.declare('sends', lease => '1 s', max_attempts => 9)")
+        connection.execute("select rota.worker_declare('sends', lease => '1 s', max_attempts => 9)")
         ended: dict[int, str] = {}
         while True:
             job = int(str(value(connection, "select id from rota.enqueue('sends')")))

@@ -580,7 +580,7 @@ def test_what_the_effect_of_one_job_says_is_for_that_job_alone(
             "locked_by = 'other', locked_until = now() + interval '1 h' where id = %s",
             [other.id],
         )
-        connection.execute("select rota.effect_begin(%s, 1, 'mail:2')", [other.id])
+        connection.execute("select rota.worker_effect_begin(%s, 1, 'mail:2')", [other.id])
         app.enqueue_many([mails.new(Doc(at)) for at in range(5)])
         app.drain()
     found = states(connection)

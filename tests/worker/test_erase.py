@@ -568,7 +568,7 @@ def test_an_effect_whose_erasure_commits_while_a_job_asks_for_it_stays_done(
     shop.app.drain()
     shop.plain.enqueue("nobody")
     [(id_, claims)] = claim(connection, "plain")
-    begin = "select state, result from rota.effect_begin(%s, %s, %s)"
+    begin = "select state, result from rota.worker_effect_begin(%s, %s, %s)"
     ask = [id_, claims, f"greet:succeeds:{WHO}"]
     with (
         psycopg.connect(database) as eraser,
@@ -583,9 +583,9 @@ def test_an_effect_whose_erasure_commits_while_a_job_asks_for_it_stays_done(
         assert asked.result(30).fetchall() == [("done", None)]
     assert rows(connection, begin, *ask) == [("done", None)]
     connection.execute("update rota.effect set done_at = null")
-    again = "select state from rota.effect_begin(%s, %s, %s, 'repeat')"
+    again = "select state from rota.worker_effect_begin(%s, %s, %s, 'repeat')"
     assert rows(connection, again, *ask) == [("begun",)]
-    connection.execute("select rota.effect_finish(%s, %s, %s, '7')", ask)
+    connection.execute("select rota.worker_effect_finish(%s, %s, %s, '7')", ask)
     assert rows(connection, begin, *ask) == [("done", 7)]
     shop.app.effects.resolve(ask[2], done=False, again=True)
     assert rows(connection, begin, *ask) == [("begun", None)]

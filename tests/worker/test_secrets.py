@@ -332,7 +332,7 @@ def test_what_shows_a_payload_masks_it_and_a_look_behind_the_mask_is_recorded(
 def test_what_was_ever_hidden_stays_masked_whatever_is_declared_later(
     app: rota.App, connection: Connection
 ) -> None:
-    declare = "select rota.declare('pay', secret_fields => %s, personal_fields => %s)"
+    declare = "select rota.worker_declare('pay', secret_fields => %s, personal_fields => %s)"
     connection.execute(declare, (["token"], ["name"]))
     clear = json.dumps({"token": rota.Secret(TOKEN).seal(), "name": "Ada", "mail": "a@b", "n": 1})
     connection.execute("insert into rota.job (job_type, payload) values ('pay', %s)", (clear,))
@@ -347,7 +347,7 @@ def test_what_was_ever_hidden_stays_masked_whatever_is_declared_later(
         """insert into rota.job (job_type, payload) values ('pay', '{"token": "t", "name": "A"}')"""
     )
     assert shown(2).keys() == {"token", "name"}
-    connection.execute("select rota.declare('charge', aliases => '{pay}')")
+    connection.execute("select rota.worker_declare('charge', aliases => '{pay}')")
     assert shown().keys() == {"token", "name", "mail"}
     connection.execute(declare, (["token", "mail"], None))
     fields = "select secret_fields, personal_fields from rota.job_type where name = 'pay'"
@@ -358,7 +358,7 @@ def test_what_was_ever_hidden_stays_masked_whatever_is_declared_later(
 def test_the_mask_of_a_screen_is_no_payload_to_retry_with(
     app: rota.App, connection: Connection
 ) -> None:
-    connection.execute("select rota.declare('elsewhere', personal_fields => '{name}')")
+    connection.execute("select rota.worker_declare('elsewhere', personal_fields => '{name}')")
     app.enqueue("elsewhere", {"name": "Ada", "n": "***"})
     app.cancel(1)
     shown = app.get(1).to_dict()["payload"]

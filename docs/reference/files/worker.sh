@@ -20,7 +20,7 @@ keep() {  # ID CLAIM PROGRAM: renew until the program ends; stop it when the job
     local answer status
     while ! nap "${RENEW_S:-15}" && kill -0 "$3" 2>/dev/null; do
         kill -0 $$ 2>/dev/null || { kill "$3"; return; }
-        answer=$(sql "select cancel_requested from rota.renew(:'id', :'claim')" id="$1" claim="$2"); status=$?
+        answer=$(sql "select cancel_requested from rota.worker_renew(:'id', :'claim')" id="$1" claim="$2"); status=$?
         if [ "$status" != 2 ] && [ "$answer" != f ]; then kill "$3"; fi
     done
 }
@@ -42,4 +42,4 @@ while [ "$stopping" = 0 ]; do
             text="$(last 5 "$complaint")"
     fi
 done
-say "select rota.leave(:'me')" me="$me"
+say "select rota.worker_leave(:'me')" me="$me"

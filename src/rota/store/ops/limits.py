@@ -81,7 +81,7 @@ def find_next_in_s(
 def take_starts(name: str, key: str | None, count: int) -> Operation[bool]:
     """Take starts of a limit now; return whether they were free. Raises LimitNotFound, and
     UsageError for a wrong key or count."""
-    rows = yield from _ask("limit_take", name, key=key, n=count)
+    rows = yield from _ask("worker_limit_take", name, key=key, n=count)
     return rows[0][0]  # type: ignore[no-any-return]
 
 

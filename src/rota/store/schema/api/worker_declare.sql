@@ -1,5 +1,5 @@
 -- Declares a job type, with the defaults of Python's `@app.job(…)`. The last declaration counts.
-create or replace function {schema}.declare(
+create or replace function {schema}.worker_declare(
   job_type text,
   {option_arguments},
   lease interval default {schema}.lease_default(),
@@ -50,7 +50,7 @@ declare
   end;
 begin
   if v_wrong is not null then
-    raise exception 'rota.declare: %', v_wrong using errcode = '22023';
+    raise exception 'rota.worker_declare: %', v_wrong using errcode = '22023';
   end if;
   perform {schema}.job_type_declare(
     jsonb_build_array(jsonb_build_object(
@@ -67,4 +67,4 @@ begin
     release
   );
 end $$;
-revoke execute on function {schema}.declare from public;
+revoke execute on function {schema}.worker_declare from public;

@@ -1,7 +1,7 @@
 -- Returns how the jobs ended that a running job has waited for: succeeded, dead, archived (dead,
 -- and archived), cancelled, or gone (no row is left). job is the one that ended: another than
 -- awaited if a person requeued it. No rows before the first wait is over.
-create or replace function {schema}.results(id bigint, claims int)
+create or replace function {schema}.worker_results(id bigint, claims int)
 returns table (
   awaited bigint,
   job bigint,
@@ -13,9 +13,9 @@ returns table (
 language plpgsql security definer
 as $$
 begin
-  perform {schema}.job_by_claim(results.id, results.claims);
+  perform {schema}.job_by_claim(worker_results.id, worker_results.claims);
   return query
   select r.id, r.job, r.outcome, r.result::jsonb, r.error_type, r.message
-  from {schema}.results_of(array[results.id]) r;
+  from {schema}.results_of(array[worker_results.id]) r;
 end $$;
-revoke execute on function {schema}.results(bigint, int) from public;
+revoke execute on function {schema}.worker_results(bigint, int) from public;

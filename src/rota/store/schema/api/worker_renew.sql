@@ -1,11 +1,11 @@
 -- Renews a lease, and returns whether the job has a request to cancel. A locked row is not waited
 -- for: the job stays held under its current lease.
-create or replace function {schema}.renew(id bigint, claims int)
+create or replace function {schema}.worker_renew(id bigint, claims int)
 returns table (locked_until timestamptz, cancel_requested boolean, cancel_reason text)
 language plpgsql security definer
 as $$
 declare
-  v_job {schema}.job := {schema}.job_by_claim(renew.id, renew.claims);
+  v_job {schema}.job := {schema}.job_by_claim(worker_renew.id, worker_renew.claims);
 begin
   perform {schema}.worker_seen(
     v_job.locked_by,
@@ -14,8 +14,8 @@ begin
     {schema}.worker_release(v_job.locked_by)
   );
   perform {schema}.job_renew(
-    array[renew.id],
-    array[renew.claims],
+    array[worker_renew.id],
+    array[worker_renew.claims],
     array[v_job.job_type],
     array[
       coalesce(
@@ -29,10 +29,10 @@ begin
     ]
   );
   if not found then
-    perform {schema}.lease_lost(renew.id, renew.claims);
+    perform {schema}.lease_lost(worker_renew.id, worker_renew.claims);
   end if;
-  v_job := {schema}.job_by_claim(renew.id, renew.claims);
+  v_job := {schema}.job_by_claim(worker_renew.id, worker_renew.claims);
   return query
   select v_job.locked_until, v_job.cancel_requested_at is not null, v_job.cancel_reason;
 end $$;
-revoke execute on function {schema}.renew(bigint, int) from public;
+revoke execute on function {schema}.worker_renew(bigint, int) from public;

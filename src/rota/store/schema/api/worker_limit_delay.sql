@@ -2,7 +2,7 @@
 -- that have a slot already still start.
 -- Locks: the stripe of the key, for at most 5 s; index rate_limit_key_pkey.
 -- Keeps: M62, for all workers.
-create or replace function {schema}.limit_delay(p_name text, p_key text, p_for interval)
+create or replace function {schema}.worker_limit_delay(p_name text, p_key text, p_for interval)
 returns void
 language plpgsql security definer
 as $$
@@ -19,4 +19,4 @@ begin
     array[extract(epoch from p_for)::float8]
   );
 end $$;
-revoke execute on function {schema}.limit_delay(text, text, interval) from public;
+revoke execute on function {schema}.worker_limit_delay(text, text, interval) from public;

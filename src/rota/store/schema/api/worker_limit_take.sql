@@ -2,7 +2,7 @@
 -- jobs that shares their budget. The lock stays until the transaction ends: use a short one.
 -- Locks: the stripe of the key, for at most 5 s; index rate_limit_key_pkey.
 -- Keeps: M62, slots in any window of `per` cost at most `starts`.
-create or replace function {schema}.limit_take(
+create or replace function {schema}.worker_limit_take(
   p_name text,
   p_key text default null,
   p_n int default 1
@@ -41,4 +41,4 @@ begin
   end if;
   return v_is_free;
 end $$;
-revoke execute on function {schema}.limit_take(text, text, int) from public;
+revoke execute on function {schema}.worker_limit_take(text, text, int) from public;

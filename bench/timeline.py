@@ -55,7 +55,7 @@ async def note(self, text, params):
     finally:
         found = re.search(rb"rota\\.(\\w+)\\(", text)
         name = found[1].decode() if found else text[:20].decode()
-        if name == "worker_news":
+        if name == "claim_news":
             name = "job_claim"
         statements.append((name, began, time.perf_counter(), len(rows)))
 

@@ -374,6 +374,15 @@ def test_of_the_functions_with_the_owner_s_rights_a_role_may_call_what_the_page_
 
 
 @rule("M15")
+def test_a_name_that_begins_with_worker_is_on_the_page(connection: Connection) -> None:
+    found = connection.execute(
+        "select proname from pg_proc where pronamespace = 'rota'::regnamespace "
+        "and proname like 'worker\\_%'"
+    ).fetchall()
+    assert {name for (name,) in found} == set(re.findall(r"rota\.(worker_\w+)", PAGE))
+
+
+@rule("M15")
 def test_what_a_role_was_not_granted_it_may_not_do(
     database: str, connection: Connection, roles: dict[str, str]
 ) -> None:

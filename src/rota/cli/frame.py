@@ -128,7 +128,7 @@ def name_state(state: str, quiet_s: float) -> str:
     until its heartbeat is late.
 
     Args:
-        state: from the SQL function `worker_state`.
+        state: from the SQL function `liveness_of`.
         quiet_s: seconds since its last heartbeat, or since it stopped.
     """
     match state:

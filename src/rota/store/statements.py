@@ -189,5 +189,5 @@ class Statements(dict[str, bytes]):
         return self.schema
 
     def worker_channel(self, worker: str) -> str:
-        """Return the NOTIFY channel of one worker, as the function of that name does."""
+        """Return the NOTIFY channel of one worker, as the SQL function `channel_of` does."""
         return f"{self.schema}.{md5(worker.encode(), usedforsecurity=False).hexdigest()[:8]}"

@@ -68,7 +68,7 @@ begin
     order by 1
   );
   v_seen := {schema}.claim_position(claim.queue, v_names, claim.after);
-  perform {schema}.worker_seen(claim.worker, claim.queue, v_names, claim.release);
+  perform {schema}.sql_worker_seen(claim.worker, claim.queue, v_names, claim.release);
   for pass in 1 .. 20 loop
     select c.ids, c.seen into v_claimed, v_seen
     from {schema}.claim_ahead(claim.worker, claim.release, claim.queue, v_names, claim.n, v_seen) c;

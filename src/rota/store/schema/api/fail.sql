@@ -73,7 +73,7 @@ begin
       'response_code', fail.response_code,
       'stack', {schema}.redact(fail.stack, 4096, true)
     )),
-    {schema}.worker_release(v_job.locked_by)
+    {schema}.release_of(v_job.locked_by)
   ) r;
   if not found then
     perform {schema}.lease_lost(fail.id, fail.claims);

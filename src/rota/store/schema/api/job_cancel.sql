@@ -52,7 +52,7 @@ begin
   into v_waiting, v_workers
   from asked a;
   v_waiting := array(select {schema}.job_to_history(v_waiting, 'cancelled'::text));
-  perform pg_notify({schema}.worker_channel(worker), '') from unnest(v_workers) worker;
+  perform pg_notify({schema}.channel_of(worker), '') from unnest(v_workers) worker;
   return query
   select
     a.id,

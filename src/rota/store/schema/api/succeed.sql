@@ -32,7 +32,7 @@ begin
     array[v_kept::text],
     null::text[],
     null::jsonb[],
-    {schema}.worker_release(v_job.locked_by)
+    {schema}.release_of(v_job.locked_by)
   );
   if not found then
     perform {schema}.lease_lost(succeed.id, succeed.claims);

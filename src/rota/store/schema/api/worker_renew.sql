@@ -7,11 +7,11 @@ as $$
 declare
   v_job {schema}.job := {schema}.job_by_claim(worker_renew.id, worker_renew.claims);
 begin
-  perform {schema}.worker_seen(
+  perform {schema}.sql_worker_seen(
     v_job.locked_by,
     v_job.queue,
     array[v_job.job_type],
-    {schema}.worker_release(v_job.locked_by)
+    {schema}.release_of(v_job.locked_by)
   );
   perform {schema}.job_renew(
     array[worker_renew.id],

@@ -9,7 +9,7 @@
 with recent as materialized (
   select
     w.*,
-    :schema.worker_state(w.heartbeat_at, w.stopped_at) as state,
+    :schema.liveness_of(w.heartbeat_at, w.stopped_at) as state,
     extract(epoch from :schema.clock() - w.heartbeat_at)::float8 as silent_s
   from :schema.workers_seen(interval '1 hour') w
 )

@@ -76,7 +76,7 @@ horizon as materialized (
   group by k.kind
 ),
 workers as materialized (
-  select :schema.worker_state(w.heartbeat_at, w.stopped_at) as state, w.slots
+  select :schema.liveness_of(w.heartbeat_at, w.stopped_at) as state, w.slots
   from :schema.workers_seen(interval '1 hour') w
 )
 select 'rota_due_jobs' as metric, q.queue as about, q.due as value

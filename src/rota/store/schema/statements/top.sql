@@ -6,7 +6,7 @@
 --   oldest_due_s; paused: names; paused_all: as of installation_paused; running: id, job_type,
 --   worker, ran_s, done, total, note; running_count: of all; running_by_queue: of each; workers:
 --   name, release, running, slots, silent_s, quiet_s [since last_seen], up_s, heartbeat_at,
---   stopped, is_alive, state [of worker_state], succeeded, failed, dead, of which the last three
+--   stopped, is_alive, state [of liveness_of], succeeded, failed, dead, of which the last three
 --   are NULL for a worker in another language; finished_per_s: of the workers that were seen within
 --   a heartbeat; waits: as of waits_now; batches: id, total, succeeded, dead, cancelled, made_s, of
 --   those that have not ended; errors: job, job_type, attempt, outcome, error_type, message, ago_s;
@@ -79,7 +79,7 @@ select json_build_object(
         :schema.last_seen(w.heartbeat_at, w.stopped_at) as heartbeat_at,
         w.stopped_at is not null as stopped,
         :schema.is_alive(w.heartbeat_at, w.stopped_at) as is_alive,
-        :schema.worker_state(w.heartbeat_at, w.stopped_at) as state,
+        :schema.liveness_of(w.heartbeat_at, w.stopped_at) as state,
         case when w.version <> 'sql' then w.succeeded end as succeeded,
         case when w.version <> 'sql' then w.failed end as failed,
         case when w.version <> 'sql' then w.dead end as dead

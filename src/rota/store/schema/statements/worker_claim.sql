@@ -45,7 +45,7 @@ select
     when c.queue is null and :poll::text is not null
       then pg_notify(:'schema'::text, :poll::text) is not null
   end as told
-from :schema.worker_news(
+from :schema.claim_news(
   :queues::text[],
   :asked_since::timestamptz[],
   :probe::bool,

@@ -2,7 +2,7 @@
 -- Parameters: counted int (most running jobs to count)
 -- Rows: name text; host text; pid int4; version text; release text; job_types text[]; queues text;
 --   running int4; started_at timestamptz; heartbeat_at timestamptz; stopped_at timestamptz;
---   state text (as of worker_state)
+--   state text (as of liveness_of)
 -- Locks: none; index job_lease.
 -- Keeps: M86, a person can see that no worker is alive.
 with held as materialized (
@@ -22,6 +22,6 @@ select
   w.started_at,
   w.heartbeat_at,
   w.stopped_at,
-  :schema.worker_state(w.heartbeat_at, w.stopped_at) as state
+  :schema.liveness_of(w.heartbeat_at, w.stopped_at) as state
 from :schema.workers_seen(interval '1 hour') w
 order by w.started_at

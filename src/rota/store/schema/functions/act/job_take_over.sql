@@ -117,7 +117,7 @@ begin
     jsonb_strip_nulls(jsonb_build_object('was', m.was, 'worker', m.held_by))
   from unnest(v_done, v_was, v_held_by) m(id, was, held_by)
   order by m.id;
-  perform pg_notify({schema}.worker_channel(held.by_worker), '')
+  perform pg_notify({schema}.channel_of(held.by_worker), '')
   from (select distinct unnest(v_held_by)) held(by_worker)
   where held.by_worker is not null;
   if not v_discards then

@@ -27,7 +27,7 @@ begin
       'waits_for', 'job ' || (p_awaits #>> '{jobs,-1}'),
       'awaits', p_awaits
     )),
-    {schema}.worker_release(v_job.locked_by)
+    {schema}.release_of(v_job.locked_by)
   ) r;
   if not found then
     perform {schema}.lease_lost(p_id, p_claims);

@@ -10,7 +10,7 @@ returns void
 language plpgsql
 as $$
 begin
-  perform pg_notify({schema}.worker_channel(split_part(w.peer, ' ', 2)), q.name)
+  perform pg_notify({schema}.channel_of(split_part(w.peer, ' ', 2)), q.name)
   from {schema}.queue q
   cross join lateral (
     select

@@ -2,7 +2,7 @@
 -- p_asked_since (one per queue); with p_probe the priorities in use that are not in p_known (queue
 -- to priorities), and in how many seconds the next job is due, if within two; with p_upkeep what
 -- upkeep_due answers. NULL: nothing.
-create or replace function {schema}.worker_news(
+create or replace function {schema}.claim_news(
   p_queues text[],
   p_asked_since timestamptz[],
   p_probe boolean,

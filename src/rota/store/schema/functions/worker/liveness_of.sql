@@ -1,6 +1,6 @@
 -- Returns the state of a worker in one word: alive; silent (alive but two heartbeats late); gone
 -- (not alive, but never stopped); stopped. The planner inlines the SQL body.
-create or replace function {schema}.worker_state(
+create or replace function {schema}.liveness_of(
   p_heartbeat_at timestamptz,
   p_stopped_at timestamptz
 )

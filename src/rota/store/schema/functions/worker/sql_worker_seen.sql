@@ -1,6 +1,6 @@
 -- Writes the heartbeat of a worker in SQL, at most every five seconds. It never waits for the row:
 -- a session of the same worker may keep a transaction open.
-create or replace function {schema}.worker_seen(
+create or replace function {schema}.sql_worker_seen(
   p_worker text,
   p_queue text,
   p_types text[],

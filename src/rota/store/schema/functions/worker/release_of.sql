@@ -1,5 +1,5 @@
 -- Returns the release of a worker.
-create or replace function {schema}.worker_release(p_worker text)
+create or replace function {schema}.release_of(p_worker text)
 returns text
 language sql stable
 as $$

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from itertools import groupby, product
 from operator import itemgetter
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -21,10 +22,12 @@ from psycopg.conninfo import make_conninfo
 import rota
 from rota.cli import run
 from rota.store.migrate import migrate
+from rota.store.statements import sql_files
 from tests.docs.reader import read_page
 from tests.store.work import Connection, drop_days
 from tests.support.rules import rule
 
+DOCS = Path(__file__).parents[2] / "docs"
 PAGES = ["tables-and-sql.md", "sql-enqueue-and-read.md", "sql-actions.md", "sql-worker.md"]
 """In the order of a reader: what a later one reads or changes, an earlier one has made."""
 PAGE = "\n".join(map(read_page, PAGES))
@@ -371,6 +374,18 @@ def test_of_the_functions_with_the_owner_s_rights_a_role_may_call_what_the_page_
         ).fetchall()
         named = set(re.findall(r"rota\.(\w+)", " ".join(granted)))
         assert {one for (one,) in may} == ANYBODY | named, role
+
+
+@rule("M15")
+def test_the_pages_name_the_functions_for_users_and_no_others() -> None:
+    for_users, own = (
+        {file.name.removesuffix(".sql") for file in sql_files(folder)}
+        for folder in ("api", "functions")
+    )
+    for_readers = [page for page in DOCS.rglob("*.md") if "project" not in page.parts]
+    pages = "\n".join(page.read_text() for page in for_readers)
+    assert for_users <= set(re.findall(r"\w+", pages))
+    assert own & set(re.findall(r"rota\.(\w+)\(", pages)) == set()
 
 
 @rule("M15")

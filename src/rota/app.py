@@ -153,10 +153,10 @@ class App(Client):
         self._lifespan = lifespan
         self._arounds: list[Around] = []
         self._enqueue_arounds: list[EnqueueAround] = []
-        for one in list_arounds(middleware):
-            self.middleware(one)
-        for one in list_arounds(enqueue_middleware):
-            self.enqueue_middleware(one)
+        for around in list_arounds(middleware):
+            self.middleware(around)
+        for around in list_arounds(enqueue_middleware):
+            self.enqueue_middleware(around)
         self._alert_url = alert_url
         self._bus = Bus()
         self._own = Jobs()
@@ -439,16 +439,9 @@ class App(Client):
         config = replace(config, drain=True, drain_for_s=for_s)
         return await self._work(config, signals=signals)
 
-    async def _drain_within(self, within_s: float, config: WorkerConfig) -> Summary:
-        """Drain for at most `within_s`, plus the grace period of the handlers that run then."""
-        config = replace(
-            config,
-            drain=True,
-            drain_for_s=within_s,
-            stop_after_s=within_s,
-            alert_url=self._find_alert_url(),
-        )
-        return await self._work(config, signals=False)
+    async def _drain_by_request(self, config: WorkerConfig) -> Summary:
+        """Drain with the settings of an endpoint, and with the URL for alerts of this moment."""
+        return await self._work(replace(config, alert_url=self._find_alert_url()), signals=False)
 
     def _config(
         self,

@@ -343,7 +343,7 @@ class DatabaseUnavailable(RotaError):
 
     exit_code = 5
     refused: bool = False
-    """Whether the database answered, and refused one statement of a worker. Others may succeed."""
+    """Whether the database answered, and refused only one statement of a worker."""
     in_doubt: bool = False
     """Whether the answer to an enqueue was lost, so that the job may have been inserted."""
 

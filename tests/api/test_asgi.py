@@ -219,7 +219,7 @@ async def test_a_drain_that_fails_after_its_caller_left_is_logged(
     async def send(_: Any) -> None:
         pytest.fail("nobody is there")
 
-    monkeypatch.setattr(type(app), "_drain_within", fail)
+    monkeypatch.setattr(type(app), "_drain_by_request", fail)
     headers = [(name.lower().encode(), text.encode()) for name, text in ALLOWED.items()]
     messages = [{"type": "http.request"}, {"type": "http.disconnect"}]
     application = drain_endpoint(app, secret=SECRET)

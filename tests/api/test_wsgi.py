@@ -113,13 +113,13 @@ def test_a_drain_has_the_seconds_that_the_endpoint_was_given(
     app: rota.App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app.job("work")(lambda: None)
-    given, drain = list[float](), app._drain_within
+    given, drain = list[float](), app._drain_by_request
 
-    def note(within_s: float, config: Any) -> Any:
-        given.append(within_s)
-        return drain(within_s, config)
+    def note(config: Any) -> Any:
+        given.append(config.stop_after_s)
+        return drain(config)
 
-    monkeypatch.setattr(app, "_drain_within", note)
+    monkeypatch.setattr(app, "_drain_by_request", note)
     with serving(wsgi.drain_endpoint(app, secret=SECRET, max_time="7s", grace="2s")) as port:
         assert ask(port, **ALLOWED)[0] == 200
     assert given == [7.0]

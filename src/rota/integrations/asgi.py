@@ -128,9 +128,8 @@ class DrainEndpoint:
         elif self._drain is not None and not self._drain.done():
             await _say(send, BUSY, method)
         else:
-            self._drain = drain = asyncio.create_task(
-                self._app._drain_within(self._request.within_s, self._request.config)
-            )
+            draining = self._app._drain_by_request(self._request.config)
+            self._drain = drain = asyncio.create_task(draining)
             drain.add_done_callback(_log_failure)
             leaving = asyncio.create_task(_wait_for_disconnect(receive))
             try:
@@ -153,7 +152,8 @@ class DrainEndpoint:
     async def aclose(self) -> None:
         """Stop a running drain in order: its jobs have the grace period, then return to the queue.
 
-        For an application that mounts this endpoint: servers shut down only the outermost one.
+        For an application that mounts this endpoint: servers shut down only the outermost
+        application.
         """
         drain = self._drain
         if drain is not None and not drain.done():

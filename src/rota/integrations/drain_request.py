@@ -67,7 +67,6 @@ class DrainRequest:
     """What a caller must send, and the options of the drain."""
 
     secret: bytes
-    within_s: float
     config: WorkerConfig
 
     @classmethod
@@ -88,11 +87,12 @@ class DrainRequest:
             )
         within_s = in_seconds(max_time, name="max_time", least=1.0, most=SECONDS_MOST)
         grace_s = in_seconds(grace, name="grace", most=SECONDS_MOST)
-        config = WorkerConfig.make(queues, concurrency, reserved, drain=True, grace_s=grace_s)
-        return cls(secret.encode(), within_s, config)
+        times = {"drain_for_s": within_s, "stop_after_s": within_s, "grace_s": grace_s}
+        config = WorkerConfig.make(queues, concurrency, reserved, drain=True, **times)
+        return cls(secret.encode(), config)
 
     def refuse(self, method: str, authorization: bytes | None) -> DrainAnswer | None:
-        """Return the answer to a request that starts no drain; None: it may start one."""
+        """Return the answer to a request that starts no drain; None: the request may start it."""
         if method not in ("GET", "POST", "HEAD"):
             return DrainAnswer(405, {"error": "ask with GET or POST"}, {"allow": "GET, POST, HEAD"})
         scheme, _, secret = (authorization or b"").partition(b" ")

@@ -83,7 +83,7 @@ class PlainDrainEndpoint:
         if not self._draining.acquire(blocking=False):
             return BUSY
         try:
-            draining = self._app._drain_within(self._request.within_s, self._request.config)
+            draining = self._app._drain_by_request(self._request.config)
             return report(run_alone("tick", draining, self._app.aclose))
         except RotaError as error:
             return explain(error)

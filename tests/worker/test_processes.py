@@ -25,7 +25,6 @@ import rota
 from rota.declare.config import WorkerConfig
 from rota.declare.context import Context
 from rota.errors import ConfigurationError, DeclarationError, MemoryExceeded, ProcessDied
-from rota.model.effect import EffectAnswer
 from rota.model.outcome import Cancel, Errored, HandedBack, Interrupted, Succeeded
 from rota.observe.events import Bus, HandlerAbandoned, JobFailed, JobSucceeded
 from rota.store.db import Database
@@ -36,7 +35,6 @@ from rota.worker.processes.handler_child import _BOOT, HandlerChild
 from rota.worker.processes.importable import describe_handler
 from rota.worker.processes.messages import (
     Begun,
-    EffectAnswered,
     Ended,
     Ready,
     RunJob,
@@ -497,8 +495,7 @@ async def test_what_a_process_sent_before_it_died_is_read_whatever_it_is_told_th
     process.send(RunJob(held.job, pickle.dumps({"how": "os._exit"})))
     # All its threads must have ended: only then is its end of the channel closed.
     await aeventually(lambda: process.has_exited)
-    for late in (Stop("at once"), EffectAnswered(0, EffectAnswer("ended"))):
-        process.send(late)
+    process.send(Stop("at once"))
     assert process.receive(10) == Begun()
     with pytest.raises(ProcessDied):
         process.receive(10)

@@ -1,9 +1,9 @@
 """Handlers with `process=rota.Process(cluster="dask")`: their processes run on a Dask cluster.
 
 A task of the cluster (`serve`) starts the process on the host of a cluster worker, and passes its
-messages on through two queues of the scheduler. Rota's worker keeps the lease, the timeout, effects
-and progress, and a handler that does not stop is killed where it runs. Each side ends the handler
-when it hears nothing from the other side.
+messages on through two queues of the scheduler. Rota's worker keeps the lease, the timeout and
+progress, and a handler that does not stop is killed where it runs. Each side ends the handler when
+it hears nothing from the other side.
 """
 
 from __future__ import annotations
@@ -139,13 +139,13 @@ class ClusterChild:
 
     def send(self, message: messages.ToProcess) -> None:
         """Send a message. Raises ProcessDied: the scheduler refuses it; not raised for a stop
-        request or an answer about an effect."""
+        request."""
         if isinstance(message, messages.RunJob):
             self.jobs += 1
         try:
             self._put(pickle.dumps(message))
         except ProcessDied:  # as `HandlerChild.send`
-            if not isinstance(message, messages.Stop | messages.EffectAnswered):
+            if not isinstance(message, messages.Stop):
                 raise
 
     def receive(self, timeout_s: float) -> Any:

@@ -38,15 +38,14 @@ class HandlerChild(ChildProcess):
         self.send(setup)
 
     def send(self, message: messages.ToProcess) -> None:
-        """Send a message. Raises ProcessDied if the process has ended; but not for what another
-        thread sends, a stop request or an answer about an effect: the attempt must still receive
-        its last messages."""
+        """Send a message. Raises ProcessDied if the process has ended; but not for a stop request:
+        the attempt must still receive its last messages."""
         if isinstance(message, messages.RunJob):
             self.jobs += 1
         try:
             self.channel.send(message)
         except EOFError:
-            if not isinstance(message, messages.Stop | messages.EffectAnswered):
+            if not isinstance(message, messages.Stop):
                 raise ProcessDied(describe_exit(self.end())) from None
 
     def receive(self, timeout_s: float) -> Any:

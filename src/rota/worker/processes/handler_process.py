@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import itertools
 import os
 import pickle
 import queue
@@ -12,7 +11,6 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -25,7 +23,6 @@ from rota.declare.around import Around
 from rota.declare.context import Context
 from rota.declare.job_type import SenderOfJobs
 from rota.declare.result import read_return
-from rota.errors import RotaError
 from rota.model.effect import EffectAnswer, EffectCall
 from rota.model.outcome import (
     Cancel,
@@ -48,8 +45,10 @@ from rota.model.retry import DEFAULT_RETRY
 from rota.model.scrub import Hidden, hide
 from rota.model.settle import RetryRules, judge, judge_cause
 from rota.runtime.child_process import SIGNALS, Channel, handled, join_parent
+from rota.runtime.loop import call_in_thread
 from rota.store.db import Database
 from rota.worker.completion import Completer
+from rota.worker.effects import EffectKeeper
 from rota.worker.invoke import ainvoke, invoke
 from rota.worker.processes import messages
 from rota.worker.processes.importable import import_arounds, import_handler
@@ -82,36 +81,12 @@ def main(descriptor: int) -> None:
 def _ignore(*_: object) -> None: ...
 
 
-class EffectChannel:
-    """Keeps effects through the worker: so a process needs no connection for them."""
-
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
-        self._numbers = itertools.count()
-        self._waiting: dict[int, Future[EffectAnswer]] = {}
-        """By the number of the call. The caller adds, the receiving thread removes."""
-
-    def call(self, context: Context, call: EffectCall) -> EffectAnswer:
-        return self._ask(context, call).result()
+class ProcessEffects(EffectKeeper):
+    """Writes the effects of this process's handlers, on connections of this process."""
 
     async def acall(self, context: Context, call: EffectCall) -> EffectAnswer:
-        return await asyncio.wrap_future(self._ask(context, call))
-
-    def receive(self, message: messages.EffectAnswered) -> None:
-        """Pass on an answer. Called by the receiving thread."""
-        waiting = self._waiting.pop(message.number)
-        if not waiting.set_running_or_notify_cancel():
-            return
-        if isinstance(message.answer, RotaError):
-            waiting.set_exception(message.answer)
-        else:
-            waiting.set_result(message.answer)
-
-    def _ask(self, context: Context, call: EffectCall) -> Future[EffectAnswer]:
-        number, answer = next(self._numbers), Future[EffectAnswer]()
-        self._waiting[number] = answer
-        self._channel.send(messages.EffectCalled(call.job, call.claims, number, call))
-        return answer
+        """Write in a thread: the loop of an async handler is new, and would have to connect."""
+        return await call_in_thread(partial(self.call, context, call), "rota-effect")
 
 
 class HandledJob:
@@ -158,7 +133,7 @@ class HandlerProcess:
         self._rules = RetryRules(1, DEFAULT_RETRY, retry_on, fatal_on)
         database = Database(setup.url, setup.schema, notify=setup.notify)
         self._completer = Completer(database, setup.release, self._note_completing)
-        self._effects = EffectChannel(channel)
+        self._effects = ProcessEffects(database)
         self._began_at = 0.0
         self._runs: queue.SimpleQueue[tuple[messages.RunJob, Context]] = queue.SimpleQueue()
         """From the receiving thread to the main thread."""
@@ -210,8 +185,6 @@ class HandlerProcess:
                     self._runs.put((message, self._context))
                 elif isinstance(message, messages.Stop):
                     self._stop(message.why)
-                elif isinstance(message, messages.EffectAnswered):
-                    self._effects.receive(message)
         # The worker is gone: as the kernel should have done.
         os.killpg(0, signal.SIGKILL)
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from rota.errors import RotaError
 from rota.model.awaited import JobResult
-from rota.model.effect import EffectAnswer, EffectCall
 from rota.model.job import Job
 from rota.model.outcome import Failed, Failure, Outcome, Succeeded
 
@@ -19,7 +17,7 @@ class Setup(msgspec.Struct, frozen=True):
     worker: str
     release: str
     url: str
-    """The address of the database, for `Context.transaction`."""
+    """The address of the database, for `Context.transaction` and effects."""
     schema: str
     notify: bool
     argv: list[str]
@@ -62,14 +60,7 @@ class Alive(msgspec.Struct, frozen=True):
     """The worker is there."""
 
 
-class EffectAnswered(msgspec.Struct, frozen=True):
-    """The database's answer about an effect, or why there is none."""
-
-    number: int
-    answer: EffectAnswer | RotaError
-
-
-ToProcess = Setup | RunJob | Stop | Alive | EffectAnswered
+ToProcess = Setup | RunJob | Stop | Alive
 
 
 # From the process
@@ -118,16 +109,6 @@ class Completing(msgspec.Struct, frozen=True):
 
     job: int
     claim: int
-
-
-class EffectCalled(msgspec.Struct, frozen=True):
-    """The handler tells of an effect, and waits for the answer."""
-
-    job: int
-    claim: int
-    number: int
-    """The number of this call, for its answer."""
-    call: EffectCall
 
 
 class Ended(msgspec.Struct, frozen=True):

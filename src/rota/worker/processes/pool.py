@@ -7,22 +7,17 @@ import pickle
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from importlib import import_module
 from time import monotonic
 from typing import Any
 
 from rota.declare.around import Around
 from rota.declare.groups import CLUSTERS
-from rota.errors import DatabaseUnavailable, ProcessDied, RotaError
-from rota.model.effect import EffectAnswer
-from rota.model.failure import error_type, message
+from rota.errors import ProcessDied
 from rota.model.outcome import End, Errored
 from rota.runtime.procfs import GroupMemory
 from rota.store.db import Database
 from rota.worker.attempt import Attempt
-from rota.worker.effects import EffectKeeper
-from rota.worker.processes import messages
 from rota.worker.processes.handler_child import HandlerChild
 from rota.worker.processes.importable import describe_handler
 from rota.worker.processes.process_attempt import (
@@ -59,7 +54,6 @@ class Processes:
         self._database = database
         self._release = release
         self._arounds = arounds
-        self._effects = EffectKeeper(database)
         self._threads = Threads("rota-process")
         self._memory = GroupMemory()
         self._idle: defaultdict[str, list[RunsHandlers]] = defaultdict(list)
@@ -138,9 +132,7 @@ class Processes:
         try:
             pickled = pickle.dumps(arguments)
             process = process or self._start(attempt)
-            watched = ProcessAttempt(
-                attempt, process, self._memory, partial(self._answer, attempt, process)
-            )
+            watched = ProcessAttempt(attempt, process, self._memory)
             end = watched.run(pickled)
             is_reusable = process.is_ready and process.jobs < settings.recycle_after
             is_reusable = is_reusable and settings.cluster is None  # idle it would take a place
@@ -156,30 +148,6 @@ class Processes:
             self._end(process)
             process = None
         return end, process
-
-    def _answer(
-        self, attempt: Attempt, process: RunsHandlers, asked: messages.EffectCalled
-    ) -> None:
-        """Answer a call about an effect in another thread: the attempt's must be free to end it."""
-        assert attempt.context is not None
-        context = attempt.context
-
-        def call() -> None:
-            answer: EffectAnswer | RotaError
-            try:
-                answer = self._effects.call(context, asked.call)
-            except RotaError as error:
-                answer = error
-            except Exception as error:  # noqa: BLE001 - the driver's, which may not pickle
-                text = f"the database refuses: {error_type(error)}: {message(error)}"
-                answer = DatabaseUnavailable(text, refused=True)
-            process.send(messages.EffectAnswered(asked.number, answer))
-
-        try:
-            self._threads.submit(call)
-        except RuntimeError as error:  # no thread
-            refusal = DatabaseUnavailable(f"no thread to write an effect: {error}", refused=True)
-            process.send(messages.EffectAnswered(asked.number, refusal))
 
     def _end_by_error(self, attempt: Attempt, error: Exception) -> End:
         if self._closed or isinstance(error, HandlerNotStoppedError):

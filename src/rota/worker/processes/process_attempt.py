@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import inf
 from time import monotonic
 from typing import Any, Protocol
@@ -48,13 +47,7 @@ class HandlerNotStoppedError(Exception):
 class ProcessAttempt:
     """An attempt in a process, for one thread. Of the attempt it sets `began_at` only."""
 
-    def __init__(
-        self,
-        attempt: Attempt,
-        process: RunsHandlers,
-        memory: GroupMemory,
-        answer: Callable[[messages.EffectCalled], None],
-    ) -> None:
+    def __init__(self, attempt: Attempt, process: RunsHandlers, memory: GroupMemory) -> None:
         assert attempt.context is not None
         assert attempt.job_type.options.process is not None
         self._attempt = attempt
@@ -62,8 +55,6 @@ class ProcessAttempt:
         self._claim = attempt.job.id, attempt.job.claims
         self._process = process
         self._memory = memory
-        self._answer = answer
-        """Answers a call about an effect, in another thread."""
         options = attempt.job_type.options.process
         # On a cluster, who runs the process watches its memory.
         self._memory_bytes_max = options.memory_bytes_max if options.cluster is None else None
@@ -99,8 +90,6 @@ class ProcessAttempt:
                     return end_stopped(self._attempt) if isinstance(end, messages.Stopped) else end
                 case messages.Completing(job, claim) if (job, claim) == self._claim:
                     self._attempt.completes = True
-                case messages.EffectCalled(job, claim) as asked if (job, claim) == self._claim:
-                    self._answer(asked)
                 case messages.Progressed(job, claim, progress) if (job, claim) == self._claim:
                     self._context.progress(**msgspec.json.decode(progress))
 

@@ -390,15 +390,6 @@ class WorkerExhausted(RotaError):
         )
 
 
-class ProcessesFailed(RotaError):
-    """The worker processes of `rota work --processes` ended repeatedly.
-
-    The remaining processes were stopped in an orderly way. Start the command again.
-    """
-
-    exit_code = 4
-
-
 # In a handler
 
 

@@ -15,14 +15,12 @@ import psutil
 import pytest
 
 from rota.cli import run
-from rota.errors import ProcessesFailed
 from rota.runtime import supervisor as parents
 from rota.runtime.supervised import ORPHAN_S, STOP, STOP_NOW, Vitals
 from rota.runtime.supervisor import (
     BACK_OFF_S,
-    ENDS_MAX,
-    ENDS_S,
     PING_S,
+    QUIET_S,
     REST_S,
     SILENT_S,
     ServedDatabase,
@@ -80,7 +78,8 @@ class Parent(Supervisor):
         self._children[child.pid] = child
         served.living += 1
         served.started += 1
-        served.is_fit = served.is_fit or is_fit
+        if is_fit:
+            served.is_fit = True
         child.vitals = Vitals(is_fit=is_fit)
         return child
 
@@ -102,50 +101,42 @@ def parent(monkeypatch: pytest.MonkeyPatch) -> Parent:
 
 
 @rule("M33")
-def test_ends_without_an_order_lead_to_a_replacement_and_too_many_of_them_to_the_end_of_all(
+def test_ends_without_an_order_lead_to_replacements_however_many_at_growing_pauses(
     parent: Parent,
 ) -> None:
     other = parent.begin()
     pauses = []
-    for exit_status in (-signal.SIGKILL, 1, 0, 3):  # 3: it had been found in order before
+    for exit_status in (-signal.SIGKILL, 1, 0, 3) * 5:  # 3: it had been found in order before
         parent._handle_end(parent.begin(), exit_status)
         pauses.append(parent.paused_s())
         assert parent.missing() == [1]
     first, longest = BACK_OFF_S
-    assert pauses == sorted(pauses) and pauses[0] >= first and pauses[-1] <= longest
-    assert other.asked == []
+    assert pauses == sorted(pauses) and (pauses[0], pauses[-1]) == (first, longest)
+    assert other.asked == [], "the others work on"
 
-    parent.now += ENDS_S + 1  # they are forgotten
-    for _ in range(ENDS_MAX - 1):
-        parent._handle_end(parent.begin(), -signal.SIGSEGV)
-    assert (parent.missing(), other.asked) == ([1], [])
-    parent._handle_end(parent.begin(), 7)
-    assert (parent.missing(), other.asked) == ([0], [STOP]), "the others finish what runs"
-    parent._handle_end(other, 0)
-    with pytest.raises(ProcessesFailed, match=f"^{ENDS_MAX} worker .* exited with status 7$"):
-        parent.run()
+    parent.now += QUIET_S + 1
+    parent._handle_end(parent.begin(), -signal.SIGSEGV)
+    assert parent.paused_s() == first, "the ends before are forgotten"
 
 
 @rule("M83")
-def test_a_parent_that_gets_no_room_for_a_process_tries_again_and_gives_up_with_a_line(
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_parent_that_gets_no_room_for_a_process_tries_again_and_a_drain_ends(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tries = []
-
     def none(*_: object, **__: object) -> None:
-        tries.append(1)
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
     monkeypatch.setattr(subprocess, "Popen", none)
-    monkeypatch.setattr(parents, "BACK_OFF_S", (0.01, 0.01))
-    with pytest.raises(ProcessesFailed, match=r"could not be started: .* Resource temporarily"):
-        Supervisor(["nothing"], 2, drain=False).run()
-    assert len(tries) == ENDS_MAX
+    parent = Parent(1)
+    parent._start_missing()
+    assert "could not be started: [Errno 11] Resource temporarily unavailable" in caplog.text
+    assert (parent.missing(), parent._databases[0].back_off.tries) == ([1], 1)
+    assert Supervisor(["nothing"], 2, drain=True).run() == 1
 
 
 def test_a_database_that_is_away_ends_no_process_that_waits_for_it(parent: Parent) -> None:
     other = parent.begin()
-    for _ in range(3 * ENDS_MAX):
+    for _ in range(20):
         parent._handle_end(parent.begin(is_fit=False), 5)
         assert parent.missing() == [1]
     assert other.asked == []
@@ -167,25 +158,26 @@ def test_of_several_databases_one_that_cannot_be_worked_rests_and_ends_no_other(
     parent = Parent(1, "a", "b")
     monkeypatch.setattr(parents, "monotonic", lambda: parent.now)
     parent._handle_end(parent.begin(0, is_fit=False), 3)
-    assert "a is not worked, the other databases are" in caplog.text
+    assert f"of a exited with status 3; another starts in {REST_S:.1f} s" in caplog.text
     assert (parent.missing(), parent.paused_s(0)) == ([1, 1], REST_S)
 
     # One that failed and works again is not counted when the other fails.
-    good = parent.begin(0)
-    good.says.append(Vitals(is_fit=True, passes=1))
+    good = parent.begin(0, is_fit=False)
+    good.says.append(Vitals(is_fit=True))
     parent._receive(good)
-    for _ in range(ENDS_MAX):
-        parent._handle_end(parent.begin(1), -signal.SIGKILL)
+    parent._handle_end(parent.begin(1, is_fit=False), 3)
     assert (parent.missing(), parent.paused_s(1)) == ([0, 1], REST_S)
 
-    # The command ends when none can be worked.
-    for child in list(parent._children.values()):
-        parent._handle_end(child, -signal.SIGKILL)
-    for _ in range(ENDS_MAX - 1):
-        parent._handle_end(parent.begin(0), -signal.SIGKILL)
-    assert parent.missing() == [0, 0]
-    with pytest.raises(ProcessesFailed):
-        parent.run()
+
+@rule("M2")
+def test_the_command_ends_when_none_of_its_databases_can_be_worked() -> None:
+    parent = Parent(1, "a", "b")
+    parent._handle_end(parent.begin(0, is_fit=False), 3)
+    again = parent.begin(0, is_fit=False)
+    parent._handle_end(parent.begin(1, is_fit=False), 2)
+    assert (parent.missing(), again.asked) == ([0, 0], [STOP])
+    parent._handle_end(again, 3)
+    assert parent.run() == 3
 
 
 @rule("M86")

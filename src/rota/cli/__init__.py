@@ -4,8 +4,8 @@ Results go to stdout, everything else to stderr. With `--json` a command prints 
 stdout. A command that fails prints `{"error": {"type": …, "message": …}}` as the last line of
 stderr instead.
 
-Exit status: 0 success, 1 other error, 2 usage, 3 configuration or schema, 4 a worker or its
-processes gave up, 5 database unavailable, 6 drain refused in a restored copy.
+Exit status: 0 success, 1 other error, 2 usage, 3 configuration or schema, 4 a worker gave up, 5
+database unavailable, 6 drain refused in a restored copy.
 """
 
 from __future__ import annotations

@@ -13,7 +13,6 @@ import select
 import signal
 import socket
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -24,9 +23,8 @@ from typing import Any, Protocol
 import msgspec
 
 from rota.declare.program import describe_exit
-from rota.errors import ProcessesFailed
 from rota.logs import DATABASE_VARIABLE
-from rota.model.back_off import find_pause_s
+from rota.model.back_off import BackOff
 from rota.model.units import plural
 from rota.runtime.child_process import ChildProcess, find_exited, is_hang_up_ignored
 from rota.runtime.http import ping
@@ -34,13 +32,12 @@ from rota.runtime.supervised import METRICS, STOP, STOP_NOW, Vitals
 
 logger = logging.getLogger("rota")
 
-ENDS_MAX = 5
-"""If this many processes end within ENDS_S without a stop request, the supervisor gives up."""
-ENDS_S = 60.0
 BACK_OFF_S = (0.25, 10.0)
-"""The first and the longest pause before a process is replaced; doubled with each end in ENDS_S."""
+"""The first and the longest pause before a process is replaced; doubled with each further end."""
+QUIET_S = 60.0
+"""Seconds without the end of a process after which the pauses begin anew."""
 REST_S = 60.0
-"""The pause of a database whose processes cannot work, while other databases are worked."""
+"""The pause of a database whose processes cannot work, while other databases may be worked."""
 TURN_S = 1.0
 SILENT_S = 10.0
 """Seconds after which a silent child, or a stuck parent, fails the liveness probe."""
@@ -72,19 +69,26 @@ class ServedDatabase:
     living: int = 0
     started: int = 0
     start_at: float = 0.0
-    is_fit: bool = False
+    is_fit: bool | None = None
+    """Whether a process has found its configuration and schema in order; None: not known yet."""
     has_passed: bool = False
     """Whether a process has reported a good pass since the last ping."""
-    failed_at: float = float("-inf")
-    """When its processes were last found unable to work, unless one has had a good pass since."""
-    ends: deque[tuple[float, bool]] = field(default_factory=deque)
-    """Ends of the last minute without a stop request: when, and if each counts for ENDS_MAX."""
+    ended_at: float = float("-inf")
+    """When a process last ended without a stop request."""
+    back_off: BackOff = field(default_factory=lambda: BackOff(*BACK_OFF_S))
 
     @property
     def environment(self) -> dict[str, str]:
         if self.name is None or self.url is None:
             return {}
         return {"ROTA_DATABASE_URL": self.url, DATABASE_VARIABLE: self.name}
+
+    def find_pause_s(self, now: float) -> float:
+        """Return how long to wait before a process that ends now is replaced."""
+        if now - self.ended_at > QUIET_S:
+            self.back_off.tries = 0
+        self.ended_at = now
+        return self.back_off.next_s()
 
     def describe(self, pid: int) -> str:
         return f"worker process {pid}" + (f" of {self.name}" if self.name else "")
@@ -122,8 +126,9 @@ class Supervisor:
     takes the channel's descriptor. `liveness` and `readiness` may be called from any thread; None
     means live, or ready.
 
-    The processes are kept until a signal, a drain's end, or too many ends: after that no child is
-    started. A database whose processes cannot work rests, and ends no process of another database.
+    The processes are kept until a signal or a drain's end, or until no database can be worked:
+    after that no child is started. A database that cannot be worked ends no process of another
+    database.
     """
 
     def __init__(
@@ -149,12 +154,11 @@ class Supervisor:
         self._stops = 0
         """Number of stop requests so far: the first leaves a grace period, the second none."""
         self._status = 0
-        self._failure: ProcessesFailed | None = None
         self._turned_at = monotonic()
 
     def run(self) -> int:
         """Keep the processes up until SIGTERM, SIGINT or SIGHUP; in a drain until all have ended.
-        Return the worst exit status. Raises ProcessesFailed if processes ended again and again."""
+        Return the worst exit status."""
         with _signal_socket() as signals:
             try:
                 while self._children or any(map(self._count_missing, self._databases)):
@@ -164,8 +168,6 @@ class Supervisor:
             finally:
                 for child in self._children.values():
                     child.close()  # their channel ends, and so do they
-        if self._failure is not None:
-            raise self._failure
         if self._drain and self._ping_url is not None and self._status == 0 and not self._stops:
             ping(self._ping_url)
         return self._status
@@ -208,15 +210,14 @@ class Supervisor:
     def _start_missing(self) -> None:
         for database in self._databases:
             while self._count_missing(database) and monotonic() >= database.start_at:
+                database.started += 1
                 try:
                     child = WorkerChild(self._arguments, database)
                 except OSError as error:  # no files, no memory, no room for another process
-                    how = f"a worker process could not be started: {error}"
-                    self._back_off(database, how, counts=True)
+                    self._replace(database, f"a worker process could not be started: {error}", 1)
                 else:
                     self._children[child.pid] = child
                     database.living += 1
-                    database.started += 1
                     logger.info("%s started", database.describe(child.pid))
 
     # One turn: messages of the children, signals of the operator, ends of children
@@ -245,10 +246,10 @@ class Supervisor:
     def _receive(self, child: WorkerChild) -> None:
         for vitals in child.receive():
             child.received_at = monotonic()
-            child.database.is_fit = child.database.is_fit or vitals.is_fit
+            if vitals.is_fit:
+                child.database.is_fit = True
             if vitals.passes > child.vitals.passes:
                 child.database.has_passed = True
-                child.database.failed_at = float("-inf")
                 self._ping()
             if vitals.report is not None:
                 self.reports.append((child.database.name, vitals.report))
@@ -270,7 +271,7 @@ class Supervisor:
     def _stop(self) -> None:
         """Tell the children to stop; on the second call without a grace period."""
         self._stops += 1
-        if self._stops <= 2:
+        if self._children and self._stops <= 2:
             how, request = ("", STOP) if self._stops == 1 else (" at once", STOP_NOW)
             count = plural(len(self._children), "worker process", "worker processes")
             logger.info("stopping %s%s", count, how)
@@ -291,50 +292,28 @@ class Supervisor:
         database.living -= 1
         if self._sums is not None:
             self._sums.end(child.pid)
+        # A process that waited for its database when it was told to stop has no trouble.
+        is_away = status == _DATABASE_AWAY and not child.vitals.is_fit and not self._drain
         how = f"{database.describe(child.pid)} {describe_exit(status)}"
-        if self._stops or self._drain:
-            logger.info("%s", how)
-            # A process that waited for its database when it was told to stop has no trouble.
-            is_away = status == _DATABASE_AWAY and not child.vitals.is_fit and not self._drain
-            self._status = max(self._status, 0 if is_away else _share(status))
-        elif status in _HOPELESS and not database.is_fit:  # it was alone, and has logged why
-            self._rest(database, how)
-            if self._stops:
-                self._status = status
-        else:
-            self._back_off(database, how, counts=status not in (0, _DATABASE_AWAY))
+        self._replace(database, how, 0 if is_away else status)
 
-    def _back_off(self, database: ServedDatabase, how: str, *, counts: bool) -> None:
-        """Pause before the next start. An outage of the database does not count for ENDS_MAX."""
+    def _replace(self, database: ServedDatabase, how: str, status: int) -> None:
+        """Let another process start after a pause, unless all are to end."""
         now = monotonic()
-        database.ends.append((now, counts))
-        while now - database.ends[0][0] > ENDS_S:
-            database.ends.popleft()
-        if sum(counted for _, counted in database.ends) >= ENDS_MAX:
-            why = f"{ENDS_MAX} worker processes ended within {ENDS_S:.0f} s; the last: {how}"
-            self._rest(database, why)
-            if self._stops:
-                self._failure = ProcessesFailed(why)
+        pause_s = database.find_pause_s(now)
+        if self._stops or self._drain:
+            logger.log(logging.WARNING if _share(status) else logging.INFO, "%s", how)
+            self._status = max(self._status, _share(status))
             return
-        pause_s = find_pause_s(*BACK_OFF_S, len(database.ends))
+        if status in _HOPELESS and not database.is_fit:  # it was alone, and has logged why
+            database.is_fit = False
+            pause_s = REST_S
+            if all(one.is_fit is False for one in self._databases):
+                self._status = status
+                self._stop()
+                return
         database.start_at = now + pause_s
         logger.warning("%s; another starts in %.1f s", how, pause_s)
-
-    def _rest(self, database: ServedDatabase, how: str) -> None:
-        """Start nothing for a database for a while; give up if no database can be worked."""
-        now = database.failed_at = monotonic()
-        if all(now - one.failed_at < 3 * REST_S for one in self._databases):
-            self._give_up()
-            return
-        database.start_at = now + REST_S
-        database.ends.clear()
-        text = "%s; %s is not worked, the other databases are; another process starts in %.0f s"
-        logger.error(text, how, database.name, REST_S)
-
-    def _give_up(self) -> None:
-        if self._children:
-            self._stop()
-        self._stops = max(self._stops, 1)
 
 
 def _share(status: int) -> int:

@@ -27,7 +27,7 @@ from tests.store.work import insert
 from tests.support.rules import rule
 from tests.worker import heavy
 from tests.worker.alone import give, lone_executor
-from tests.worker.hand import Hand
+from tests.worker.hand import Hand, make_spec
 from tests.worker.table import Connection, put, rows
 
 
@@ -164,7 +164,7 @@ def test_a_failed_attempt_keeps_nothing_of_its_handler_alive(
 @rule("M2")
 def test_a_process_of_its_own_keeps_nothing_of_a_failed_handler_alive() -> None:
     declaration = heavy.jobs.types["awaits"]._declaration
-    setup = describe_handler(declaration, "worker", None, Database(""), "r")
+    setup = describe_handler(declaration, make_spec(heavy.jobs), Database(""))
     channel: Any = None
     process, job = HandlerProcess(channel, setup, time_out, (), None), make_job()
     run = RunJob(job, pickle.dumps({}))

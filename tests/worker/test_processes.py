@@ -25,12 +25,11 @@ import rota
 from rota.declare.config import WorkerConfig
 from rota.declare.context import Context
 from rota.errors import ConfigurationError, DeclarationError, MemoryExceeded, ProcessDied
-from rota.model.outcome import Cancel, Errored, HandedBack, Interrupted, Succeeded
+from rota.model.outcome import Cancel, End, Errored, HandedBack, Interrupted, Succeeded
 from rota.observe.events import Bus, HandlerAbandoned, JobFailed, JobSucceeded
 from rota.store.db import Database
 from rota.worker.attempt import Attempt
-from rota.worker.processes import Processes, process_attempt
-from rota.worker.processes import pool as pools
+from rota.worker.processes import process_attempt, process_runner
 from rota.worker.processes.handler_child import _BOOT, HandlerChild
 from rota.worker.processes.importable import describe_handler
 from rota.worker.processes.messages import (
@@ -40,6 +39,8 @@ from rota.worker.processes.messages import (
     RunJob,
     Stop,
 )
+from rota.worker.processes.process_runner import ProcessRunner
+from rota.worker.runners import Reader
 from rota.worker.spec import WorkerSpec
 from rota.worker.worker import Worker
 from tests.pure.test_settle_lost import job as make_job
@@ -48,7 +49,7 @@ from tests.support.rules import rule
 from tests.support.wait import aeventually, eventually
 from tests.worker import apart, heavy
 from tests.worker.conftest import StartWorker
-from tests.worker.hand import Hand
+from tests.worker.hand import Hand, make_spec
 from tests.worker.process import ROOT, lives
 from tests.worker.table import Connection, put, rows, status, value
 
@@ -248,30 +249,48 @@ def held_job(job_type: str, **arguments: str) -> tuple[Attempt, Context]:
 def start_child(job_type: str) -> HandlerChild:
     """A process that has imported its handler."""
     declaration = heavy.jobs.types[job_type]._declaration
-    process = HandlerChild(describe_handler(declaration, "worker", None, Database(""), "r"))
+    process = HandlerChild(describe_handler(declaration, make_spec(heavy.jobs), Database("")))
     assert isinstance(process.receive(30), Ready)
     return process
 
 
-@pytest.fixture
-async def pool() -> AsyncIterator[Processes]:
+class Pool(ProcessRunner):
     """The processes of a worker, without the worker."""
-    pool = Processes("worker", None, Database(""), "r")
+
+    def __init__(self) -> None:
+        super().__init__(Reader(self), make_spec(heavy.jobs), Database(""))
+        self.ends: dict[Attempt, asyncio.Future[End]] = {}
+
+    def run(self, attempt: Attempt) -> asyncio.Future[End]:
+        """Begin an attempt; return its future outcome."""
+        self.ends[attempt] = asyncio.get_running_loop().create_future()
+        self.begin([attempt])
+        return self.ends[attempt]
+
+    def handle_end(self, attempt: Attempt, end: End) -> None:
+        """Take an outcome, as the executor does."""
+        self.ends[attempt].set_result(end)
+
+
+@pytest.fixture
+async def pool() -> AsyncIterator[Pool]:
+    """The processes of a worker, without the worker."""
+    pool = Pool()
     yield pool
     pool.close()
 
 
 @rule("M32", "M83")
 async def test_a_process_runs_job_after_job_until_one_of_them_must_end(
-    pool: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process_attempt, "PROCESS_STOP_S", 0.05)
     begun, go = tmp_path / "begun", tmp_path / "go"
     arguments = {"place": str(begun), "go": str(go)}
 
-    async def start(count: int) -> tuple[Attempt, asyncio.Task[Any]]:
+    async def start(count: int) -> tuple[Attempt, asyncio.Future[End]]:
         held, _ = held_job("until", **arguments)
-        attempt = asyncio.create_task(pool.attempt(held, arguments))
+        attempt = pool.run(held)
         await aeventually(lambda: len(pids(begun)) == count)
         return held, attempt
 
@@ -291,7 +310,7 @@ async def test_a_process_runs_job_after_job_until_one_of_them_must_end(
     # What was told to stop before it begins does not begin.
     held, _ = held_job("until", **arguments)
     held.stop(HandedBack("its lease was lost"), "it was lost")
-    assert isinstance(await pool.attempt(held, arguments), HandedBack)
+    assert isinstance(await pool.run(held), HandedBack)
     assert len(pids(begun)) == 1
 
     # What lost its lease is killed.
@@ -302,10 +321,10 @@ async def test_a_process_runs_job_after_job_until_one_of_them_must_end(
     assert pids(begun) == [pid, pid] and not lives(pid)
 
 
-async def test_a_worker_that_ends_kills_what_runs(pool: Processes, tmp_path: Path) -> None:
+async def test_a_worker_that_ends_kills_what_runs(pool: Pool, tmp_path: Path) -> None:
     arguments = {"place": str(tmp_path / "begun"), "go": str(tmp_path / "never")}
     held, _ = held_job("until", **arguments)
-    attempt = asyncio.create_task(pool.attempt(held, arguments))
+    attempt = pool.run(held)
     await aeventually(lambda: pids(tmp_path / "begun"))
     pool.close()
     assert isinstance(await attempt, Interrupted)
@@ -313,25 +332,25 @@ async def test_a_worker_that_ends_kills_what_runs(pool: Processes, tmp_path: Pat
 
 
 async def test_a_process_that_starts_while_the_worker_ends_is_killed(
-    pool: Processes, tmp_path: Path
+    pool: Pool, tmp_path: Path
 ) -> None:
     pool.close()
     arguments = {"place": str(tmp_path / "begun"), "go": str(tmp_path / "never")}
     held, _ = held_job("until", **arguments)
-    assert isinstance(await asyncio.wait_for(pool.attempt(held, arguments), 30), HandedBack)
+    assert isinstance(await asyncio.wait_for(pool.run(held), 30), HandedBack)
     assert not (tmp_path / "begun").exists()
 
 
 @rule("M35")
 async def test_a_handler_that_asks_learns_why_it_must_stop_and_the_next_one_does_not(
-    pool: Processes, tmp_path: Path
+    pool: Pool, tmp_path: Path
 ) -> None:
     why = tmp_path / "why"
     arguments = {"place": str(why)}
 
-    async def begin() -> tuple[Attempt, asyncio.Task[Any]]:
+    async def begin() -> tuple[Attempt, asyncio.Future[End]]:
         held, _ = held_job("stops", **arguments)
-        attempt = asyncio.create_task(pool.attempt(held, arguments))
+        attempt = pool.run(held)
         await aeventually(lambda: held.began_at is not None)
         return held, attempt
 
@@ -340,21 +359,16 @@ async def test_a_handler_that_asks_learns_why_it_must_stop_and_the_next_one_does
         held.stop(Cancel(reason), reason)
         held.tell_stop()
         assert await attempt is held.stop_outcome
-    _, attempt = await begin()
-    attempt.cancel()  # it waits until the handler is over
-    await asyncio.wait([attempt], timeout=30)
-    pool.close()  # so that it ends at least now
-    assert isinstance(await attempt, Interrupted)
-    assert why.read_text() == "one\ntwo\nthe worker is going down\n"
+    assert why.read_text() == "one\ntwo\n"
 
 
 @pytest.mark.nightly
 @rule("M2", "M43")
 async def test_a_process_is_used_again_and_replaced_when_it_has_run_enough_or_has_died(
-    pool: Processes, monkeypatch: pytest.MonkeyPatch
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def run() -> int:
-        end = await pool.attempt(held_job("recycled")[0], {})
+        end = await pool.run(held_job("recycled")[0])
         assert isinstance(end, Succeeded), end
         return int(str(end.result_json))
 
@@ -372,16 +386,16 @@ async def test_a_process_is_used_again_and_replaced_when_it_has_run_enough_or_ha
     os.kill(third, signal.SIGKILL)
     fourth = await attempt
     assert len({first, second, third, fourth}) == 4
-    monkeypatch.setattr(pools, "IDLE_S", 0.01)
+    monkeypatch.setattr(process_runner, "IDLE_S", 0.01)
     assert await run() == fourth, "used up"
     fifth = await run()
     await aeventually(lambda: not lives(fifth), what="the idle one is ended")
 
 
 async def test_what_a_handler_prints_and_logs_is_on_the_workers_stderr(
-    pool: Processes, capfd: pytest.CaptureFixture[str]
+    pool: Pool, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert isinstance(await pool.attempt(held_job("prints")[0], {}), Succeeded)
+    assert isinstance(await pool.run(held_job("prints")[0]), Succeeded)
     pool.close()
     said = capfd.readouterr()
     assert "a line printed by a handler" in said.err and said.out == ""
@@ -390,11 +404,11 @@ async def test_what_a_handler_prints_and_logs_is_on_the_workers_stderr(
 
 @rule("M35")
 async def test_a_handler_over_its_memory_is_killed_with_all_that_it_started(
-    pool: Processes, tmp_path: Path
+    pool: Pool, tmp_path: Path
 ) -> None:
     """What it has started counts."""
     arguments = {"place": str(tmp_path / "pids")}
-    end = await pool.attempt(held_job("eats", **arguments)[0], arguments)
+    end = await pool.run(held_job("eats", **arguments)[0])
     assert isinstance(end, Errored) and isinstance(end.error, MemoryExceeded)
     used, limit = (int(word) for word in str(end.error).split() if word.isdecimal())
     assert limit == 150 <= used < 600
@@ -404,7 +418,7 @@ async def test_a_handler_over_its_memory_is_killed_with_all_that_it_started(
 
 @rule("M2")
 async def test_what_a_process_says_of_another_job_ends_none(
-    pool: Processes, monkeypatch: pytest.MonkeyPatch
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stale = [Ended(1, 1, Succeeded('"another claim"')), Ended(2, 0, Succeeded('"another job"'))]
     hear = HandlerChild.receive
@@ -415,7 +429,7 @@ async def test_what_a_process_says_of_another_job_ends_none(
     held, _ = held_job("awaited")
     held.job = msgspec.structs.replace(held.job, id=1, claims=0)
     monkeypatch.setattr(HandlerChild, "receive", receive)
-    assert await pool.attempt(held, {}) == Succeeded("1")
+    assert await pool.run(held) == Succeeded("1")
     assert stale == []
 
 
@@ -444,24 +458,24 @@ threading.Thread.start = none
     ids=["no program", "no threads", "no interpreter"],
 )
 async def test_a_job_whose_process_does_not_come_up_is_handed_back(
-    pool: Processes, monkeypatch: pytest.MonkeyPatch, target: str, instead: str, why: str
+    pool: Pool, monkeypatch: pytest.MonkeyPatch, target: str, instead: str, why: str
 ) -> None:
     """As when a deploy has just removed the interpreter, or under a limit of tasks, files or memory
     that the process runs into before anything of the application's has been done."""
     monkeypatch.setattr(target, f"{instead}\n{_BOOT}" if "_BOOT" in target else instead)
     held, _ = held_job("awaited")
-    end = await pool.attempt(held, {})
+    end = await pool.run(held)
     assert isinstance(end, HandedBack) and why in end.why
     assert held.began_at is None
 
 
 @rule("M35")
 async def test_a_process_that_does_not_get_ready_in_time_fails_its_attempt_which_had_not_begun(
-    pool: Processes, monkeypatch: pytest.MonkeyPatch
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process_attempt, "START_S", 0.0)
     held, _ = held_job("awaited")
-    end = await pool.attempt(held, {})
+    end = await pool.run(held)
     assert isinstance(end, Errored) and "did not import its handler within 0 s" in str(end.error)
     assert held.began_at is None, "the time of an import is not the attempt's"
 

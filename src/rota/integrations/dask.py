@@ -140,8 +140,6 @@ class ClusterChild:
     def send(self, message: messages.ToProcess) -> None:
         """Send a message. Raises ProcessDied: the scheduler refuses it; not raised for a stop
         request."""
-        if isinstance(message, messages.RunJob):
-            self.jobs += 1
         try:
             self._put(pickle.dumps(message))
         except ProcessDied:  # as `HandlerChild.send`

@@ -189,8 +189,8 @@ class Attempt(msgspec.Struct, eq=False):
     context: Context | None = None
     """What its handler sees of it; None: the handler has not asked for it."""
     task: asyncio.Task[None] | None = None
-    """Set by the runner: the task of an async handler, or the task that waits for a process. None
-    for a thread, and after the end: a task also knows its attempt."""
+    """Set by the runner: the task of an async handler. None for a thread or a process, and after
+    the end: a task also knows its attempt."""
     began_at: float | None = None
     """When the handler took its first step; None before. Written by the caller of the handler: the
     loop, a thread, or the thread that watches a process."""

@@ -1,4 +1,4 @@
-"""Runners call handlers: on the worker's loop, in threads, or in processes of their own.
+"""Runners call handlers: on the worker's loop or in threads; `ProcessRunner` in processes.
 
 A runner decides nothing. It tells the executor how a handler ended.
 """
@@ -30,8 +30,6 @@ logger = logging.getLogger("rota")
 
 ASYNC_STOP_S = 1.0
 """How long an async handler may take to stop. A thread's attempt ends at once."""
-KILL_S = 10.0
-"""The same for a handler in its own process, which is killed otherwise. A kill may take a while."""
 
 
 class HearsEnds(Protocol):
@@ -73,14 +71,6 @@ class Runner(Protocol):
         """Release idle threads and processes. Busy ones end by themselves, or are killed."""
 
 
-class RunsInProcess(Protocol):
-    """Runs a handler in a process of its own."""
-
-    async def attempt(self, attempt: Attempt, arguments: dict[str, Any]) -> End: ...
-
-    def close(self) -> None: ...
-
-
 class Runners(dict["Declaration", Runner]):
     def __init__(
         self,
@@ -88,7 +78,7 @@ class Runners(dict["Declaration", Runner]):
         arounds: Sequence[Around],
         clock: Clock,
         executor: HearsEnds,
-        processes: RunsInProcess | None,
+        processes: Runner | None,
         threads: Threads | None = None,
     ) -> None:
         """Without `processes` every handler runs here; `threads` are for plain handlers."""
@@ -98,7 +88,7 @@ class Runners(dict["Declaration", Runner]):
         reader = Reader(executor)
         self._loop = LoopRunner(reader, arounds, clock)
         self._thread = ThreadRunner(reader, arounds, clock, threads or Threads("rota-handler"))
-        self._process = None if processes is None else ProcessRunner(reader, processes)
+        self._process = processes
 
     def __missing__(self, job_type: Declaration) -> Runner:
         one = self._loop if job_type.is_async else self._thread
@@ -248,30 +238,6 @@ class ThreadRunner:
 
     def close(self) -> None:
         self._threads.close()
-
-
-class ProcessRunner:
-    """Handlers in processes of their own. The pool stops them when their context asks."""
-
-    stop_s = KILL_S
-
-    def __init__(self, reader: Reader, processes: RunsInProcess) -> None:
-        self._reader = reader
-        self._processes = processes
-        self._loop = asyncio.get_running_loop()
-
-    def begin(self, attempts: Sequence[Attempt]) -> None:
-        for attempt, arguments in self._reader.read(attempts):
-            attempt.open_context()
-            attempt.task = self._loop.create_task(self._run(attempt, arguments), name=attempt.name)
-
-    def stop(self, run: Runnable) -> None: ...
-
-    def close(self) -> None:
-        self._processes.close()
-
-    async def _run(self, attempt: Attempt, arguments: dict[str, Any]) -> None:
-        self._reader.tell(attempt, await self._processes.attempt(attempt, arguments))
 
 
 class Threads:

@@ -36,9 +36,9 @@ from rota.worker.lease_keeper import ANSWER_S, LeaseKeeper
 from rota.worker.listener import Listener
 from rota.worker.loop_watch import LoopWatch
 from rota.worker.parts import Parts
-from rota.worker.processes import Processes
 from rota.worker.processes.importable import check_importable
-from rota.worker.runners import Runners
+from rota.worker.processes.process_runner import ProcessRunner
+from rota.worker.runners import Reader, Runners
 from rota.worker.shutdown import Shutdown
 from rota.worker.spec import WorkerSpec
 from rota.worker.starter import Starter
@@ -283,9 +283,7 @@ class Worker:
         here = None if self._hand is None else self._hand.here
         processes = None
         if here is None:
-            processes = Processes(
-                self.name, spec.module, self._database, spec.release, spec.arounds
-            )
+            processes = ProcessRunner(Reader(executor), spec, self._database)
         return Runners(self.name, spec.arounds, self._clock, executor, processes, here)
 
     # The work

@@ -40,8 +40,6 @@ class HandlerChild(ChildProcess):
     def send(self, message: messages.ToProcess) -> None:
         """Send a message. Raises ProcessDied if the process has ended; but not for a stop request:
         the attempt must still receive its last messages."""
-        if isinstance(message, messages.RunJob):
-            self.jobs += 1
         try:
             self.channel.send(message)
         except EOFError:

@@ -6,7 +6,7 @@ import importlib
 import logging
 import pickle
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from multiprocessing.spawn import prepare
 from pathlib import Path
@@ -20,6 +20,7 @@ from rota.declare.job_type import JobType, SenderOfJobs
 from rota.errors import ConfigurationError, DeclarationError, UsageError
 from rota.store.db import Database
 from rota.worker.processes.messages import Setup
+from rota.worker.spec import WorkerSpec
 
 _is_importing = False
 """Whether this process is one of `process=True` that imports its handler."""
@@ -58,21 +59,14 @@ def check_importable(
             _check_arounds(job_type, arounds)
 
 
-def describe_handler(
-    job_type: Declaration,
-    worker: str,
-    module: str | None,
-    database: Database,
-    release: str,
-    arounds: Sequence[Around] = (),
-) -> Setup:
-    """Return what a process must know to run a handler; `module` is the App's, None: unknown."""
-    handlers = job_type.func.__module__
-    places = [(around.__module__, around.__qualname__) for around in arounds]
-    modules = {handlers, module, *(place for place, _ in places)}
+def describe_handler(job_type: Declaration, spec: WorkerSpec, database: Database) -> Setup:
+    """Return what a process must know to run a handler."""
+    handlers, app = job_type.func.__module__, spec.module
+    places = [(around.__module__, around.__qualname__) for around in spec.arounds]
+    modules = {handlers, app, *(place for place, _ in places)}
     return Setup(
-        worker=worker,
-        release=release,
+        worker=spec.name,
+        release=spec.release,
         url=database.url,
         schema=database.schema,
         notify=database.notify,
@@ -80,7 +74,7 @@ def describe_handler(
         log_level=logging.getLogger().getEffectiveLevel(),
         log_format=logs.form(),
         main=_describe_main() if "__main__" in modules else {},
-        app_module=module if module != "__main__" else None,
+        app_module=app if app != "__main__" else None,
         module=handlers,
         qualname=job_type.func.__qualname__,
         takes_context=job_type.takes_context,
@@ -110,11 +104,7 @@ def import_arounds(setup: Setup) -> list[Any]:
 
 def _check(job_type: Declaration) -> None:
     func, needs = job_type.func, f"job type {job_type.name!r}: process=True needs"
-    try:
-        is_found = _find(func.__module__, func.__qualname__) is func
-    except (ImportError, AttributeError):
-        is_found = False
-    if not is_found or (func.__module__ == "__main__" and not _describe_main()):
+    if not _is_importable(func) or (func.__module__ == "__main__" and not _describe_main()):
         raise DeclarationError(
             f"{needs} a handler that another process can import, and "
             f"{func.__module__}.{func.__qualname__} is none: define it at the top level of a module"
@@ -129,16 +119,19 @@ def _check(job_type: Declaration) -> None:
 
 def _check_arounds(job_type: Declaration, arounds: Iterable[Around]) -> None:
     for around in arounds:
-        try:
-            is_found = _find(around.__module__, around.__qualname__) is around
-        except (ImportError, AttributeError):
-            is_found = False
-        if not is_found:
+        if not _is_importable(around):
             raise DeclarationError(
                 f"job type {job_type.name!r}: process=True needs middleware that another "
                 f"process can import, and {name_of(around)} is none: define it with `def` at the "
                 "top level of a module"
             )
+
+
+def _is_importable(func: Any) -> bool:
+    try:
+        return _find(func.__module__, func.__qualname__) is func
+    except (ImportError, AttributeError):
+        return False
 
 
 def _pickle_errors(job_type: Declaration) -> bytes:

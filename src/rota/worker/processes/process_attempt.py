@@ -81,6 +81,7 @@ class ProcessAttempt:
             return late
         results = tuple(self._context.results.values())
         hidden = None if self._attempt.hidden is None else self._attempt.hidden.values
+        self._process.jobs += 1
         self._process.send(messages.RunJob(self._attempt.job, arguments, results, hidden))
         while True:
             match self._next():
@@ -92,10 +93,6 @@ class ProcessAttempt:
                     self._attempt.completes = True
                 case messages.Progressed(job, claim, progress) if (job, claim) == self._claim:
                     self._context.progress(**msgspec.json.decode(progress))
-
-    def forget_begin(self) -> None:
-        """Take back the start: the process died before it had the job."""
-        self._attempt.began_at = None
 
     def _wait_until_ready(self) -> Failed | None:
         if not self._process.is_ready:

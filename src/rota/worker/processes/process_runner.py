@@ -1,4 +1,4 @@
-"""Runs handlers in processes: chooses the process of each job, and ends idle processes."""
+"""Runs handlers in processes of their own: chooses the process of each job, and ends idle ones."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import pickle
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from time import monotonic
 from typing import Any
 
-from rota.declare.around import Around
 from rota.declare.groups import CLUSTERS
 from rota.errors import ProcessDied
 from rota.model.outcome import End, Errored
@@ -27,33 +27,30 @@ from rota.worker.processes.process_attempt import (
     RunsHandlers,
     end_stopped,
 )
-from rota.worker.runners import Threads
+from rota.worker.runners import Reader, Threads
+from rota.worker.spec import WorkerSpec
 
 IDLE_S = 60.0
+KILL_S = 10.0
+"""How long an attempt may last after its handler was asked to stop. A kill may take a while."""
 
 
-class Processes:
-    """The processes of one worker: one for each running job whose type wants a process. An idle
-    process is used again for its type.
+class ProcessRunner:
+    """Handlers in processes of their own: one for each running job. An idle process is used again
+    for its type. An attempt is stopped when its context asks.
 
     A thread owns each process that runs a job, so that a kill needs no event loop. It gives the
     process back when the attempt has ended and all that had to die is gone. The worker's loop owns
     idle processes.
     """
 
-    def __init__(
-        self,
-        worker: str,
-        module: str | None,
-        database: Database,
-        release: str,
-        arounds: Sequence[Around] = (),
-    ) -> None:
-        self._worker = worker
-        self._module = module
+    stop_s = KILL_S
+
+    def __init__(self, reader: Reader, spec: WorkerSpec, database: Database) -> None:
+        self._reader = reader
+        self._spec = spec
         self._database = database
-        self._release = release
-        self._arounds = arounds
+        self._loop = asyncio.get_running_loop()
         self._threads = Threads("rota-process")
         self._memory = GroupMemory()
         self._idle: defaultdict[str, list[RunsHandlers]] = defaultdict(list)
@@ -62,36 +59,18 @@ class Processes:
         """Idle or not. Threads add and remove; `close` reads a copy."""
         self._closed = False
 
-    async def attempt(self, attempt: Attempt, arguments: dict[str, Any]) -> End:
-        """Run a job and return how it ended. It never raises: a cancel tells the handler to stop,
-        and is over when the handler has ended."""
-        loop = asyncio.get_running_loop()
-        over: asyncio.Future[tuple[End, RunsHandlers | None]] = loop.create_future()
-        idle = self._idle[attempt.job_type.name]
-        process = idle.pop() if idle else None
-
-        def call() -> None:
-            ended = self._run(attempt, arguments, process)
-            with suppress(RuntimeError):  # the loop is closed, and the process was killed before
-                loop.call_soon_threadsafe(over.set_result, ended)
-
-        try:
-            self._threads.submit(call)
-        except RuntimeError as error:  # no thread
-            if process is not None:
-                idle.append(process)
-            return attempt.hand_back_unstarted("process", error, monotonic())
-        while not over.done():
+    def begin(self, attempts: Sequence[Attempt]) -> None:
+        for attempt, arguments in self._reader.read(attempts):
+            attempt.open_context()
+            idle = self._idle[attempt.job_type.name]
+            process = idle.pop() if idle else None
             try:
-                await asyncio.shield(over)
-            except asyncio.CancelledError:
-                assert attempt.context is not None
-                # If another reason was given before, it stays.
-                attempt.context._request_stop("the worker is going down")
-        end, process = over.result()
-        if process is not None:
-            self._keep(attempt.job_type.name, process, loop)
-        return end
+                self._threads.submit(partial(self._attempt, attempt, arguments, process))
+            except RuntimeError as error:  # no thread
+                end = attempt.hand_back_unstarted("process", error, monotonic())
+                self._loop.call_soon(self._take_end, attempt, end, process)
+
+    def stop(self, run: Any) -> None: ...
 
     def close(self) -> None:
         self._closed = True
@@ -102,12 +81,14 @@ class Processes:
                 self._end_soon(idle.pop())
         self._threads.close()
 
-    def _keep(self, name: str, process: RunsHandlers, loop: asyncio.AbstractEventLoop) -> None:
-        if self._closed:
+    def _take_end(self, attempt: Attempt, end: End, process: RunsHandlers | None) -> None:
+        if process is not None and self._closed:
             self._end(process)
-            return
-        self._idle[name].append(process)
-        loop.call_later(IDLE_S, self._end_idle, name, process, process.jobs)
+        elif process is not None:
+            name = attempt.job_type.name
+            self._idle[name].append(process)
+            self._loop.call_later(IDLE_S, self._end_idle, name, process, process.jobs)
+        self._reader.tell(attempt, end)
 
     def _end_idle(self, name: str, process: RunsHandlers, jobs: int) -> None:
         if process.jobs == jobs and process in self._idle[name]:
@@ -121,6 +102,13 @@ class Processes:
             self._end(process)
 
     # In the thread of an attempt
+
+    def _attempt(
+        self, attempt: Attempt, arguments: dict[str, Any], process: RunsHandlers | None
+    ) -> None:
+        end, process = self._run(attempt, arguments, process)
+        with suppress(RuntimeError):  # the loop is closed, and the process was killed before
+            self._loop.call_soon_threadsafe(self._take_end, attempt, end, process)
 
     def _run(
         self, attempt: Attempt, arguments: dict[str, Any], process: RunsHandlers | None
@@ -139,7 +127,7 @@ class Processes:
         except ProcessDied as death:
             if was_idle and process is not None and not watched.has_begun and not self._closed:
                 self._end(process)  # it died before it had the job, so the job is not at fault
-                watched.forget_begin()
+                attempt.began_at = None
                 return self._run(attempt, arguments, None)
             end = self._end_by_error(attempt, death)
         except Exception as error:  # noqa: BLE001 - arguments may not pickle, …
@@ -157,14 +145,7 @@ class Processes:
         return Errored(error.with_traceback(None))  # the worker's frames do not help
 
     def _start(self, attempt: Attempt) -> RunsHandlers:
-        setup = describe_handler(
-            attempt.job_type,
-            self._worker,
-            self._module,
-            self._database,
-            self._release,
-            self._arounds,
-        )
+        setup = describe_handler(attempt.job_type, self._spec, self._database)
         assert attempt.job_type.options.process is not None
         cluster = attempt.job_type.options.process.cluster
         process: RunsHandlers

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -45,30 +44,10 @@ class Channel:
     def send(self, message: Any) -> None:
         """Send a message. Raises EOFError: the other end is closed."""
         with self._sending:
-            self._send(message)
-
-    def offer(self, message: Any, timeout_s: float) -> bool:
-        """Send a short message if the channel takes it within `timeout_s`; return whether it did. A
-        frozen process with a full channel takes none. Raises EOFError as `send` does."""
-        if not self._sending.acquire(timeout=timeout_s):
-            return False
-        try:
-            poll = select.poll()
-            poll.register(self.fileno(), select.POLLOUT)
-            if not poll.poll(timeout_s * 1000):
-                return False
-            self._send(message)
-            return True
-        except OSError:
-            raise EOFError from None
-        finally:
-            self._sending.release()
-
-    def _send(self, message: Any) -> None:
-        try:
-            self._connection.send(message)
-        except OSError:
-            raise EOFError from None
+            try:
+                self._connection.send(message)
+            except OSError:
+                raise EOFError from None
 
     def receive(self, timeout_s: float | None = None) -> Any:
         """Return the next message; None: none arrives in time. Raises EOFError if the other end is

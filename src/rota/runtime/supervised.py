@@ -24,8 +24,6 @@ STOP = "stop"
 STOP_NOW = "stop now"
 METRICS = "metrics"
 REPORT_S = 1.0
-OFFER_S = 1.0
-"""Longest wait for a frozen parent that takes no message; then the message is dropped."""
 ORPHAN_S = 0.7
 """Seconds that a worker process without its parent has to hand its jobs back."""
 
@@ -161,7 +159,7 @@ class Supervised:
 
     def _send(self, vitals: Vitals) -> None:
         with suppress(EOFError):  # the receiving thread ends the process
-            self._channel.offer(msgspec.to_builtins(vitals), OFFER_S)
+            self._channel.send(msgspec.to_builtins(vitals))
 
 
 current: Supervised | None = None

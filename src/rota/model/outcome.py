@@ -51,6 +51,15 @@ class Outcome(Exception):
         super().__init__(reason)
         self.reason = reason
 
+    def __reduce__(self) -> tuple[Any, ...]:  # an exception is unpickled from what str() shows
+        return _restore, (type(self), self.args, vars(self))
+
+
+def _restore(kind: type[Outcome], args: tuple[str, ...], fields: dict[str, Any]) -> Outcome:
+    outcome = kind.__new__(kind, *args)
+    vars(outcome).update(fields)
+    return outcome
+
 
 class Retry(Outcome):
     """Retry the job after the given time (at least 1 s), by default after the retry policy's delay.
@@ -91,9 +100,6 @@ class Snooze(Outcome):
         super().__init__(reason)
         self.after_s = seconds(after, name="after")
 
-    def __reduce__(self) -> tuple[Any, ...]:  # an exception is unpickled from what str() shows
-        return type(self), (timedelta(seconds=self.after_s), self.reason)
-
 
 class RateLimited(Outcome):
     """The provider wants no more for now: run the job again after the given time (at least 1 s).
@@ -112,13 +118,6 @@ class RateLimited(Outcome):
     def __init__(self, reason: str = "", *, retry_after: Duration) -> None:
         super().__init__(reason)
         self.retry_after_s = max(1.0, seconds(retry_after, name="retry_after"))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _make_rate_limited, (self.reason, self.retry_after_s)
-
-
-def _make_rate_limited(reason: str, retry_after_s: float) -> RateLimited:
-    return RateLimited(reason, retry_after=timedelta(seconds=retry_after_s))
 
 
 class WaitFor(Outcome):
@@ -145,13 +144,6 @@ class WaitFor(Outcome):
         self.jobs = read_ids(jobs)
         self.on_failure = check_on_failure(on_failure)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _make_wait_for, (self.jobs, self.on_failure)
-
-
-def _make_wait_for(jobs: tuple[int, ...], on_failure: OnFailure) -> WaitFor:
-    return WaitFor(jobs, on_failure=on_failure)
-
 
 class Dead(Outcome):
     """End the job as dead: no further attempt until you retry it. It keeps its idempotency key.
@@ -168,6 +160,20 @@ class Cancel(Outcome):
     Args:
         reason: recorded as why it was cancelled. Defaults to none.
     """
+
+
+KINDS = (Retry, Snooze, RateLimited, WaitFor, Dead, Cancel)
+
+
+def make_plain(outcome: Outcome) -> Outcome:
+    """Return an outcome in a class of Rota's, without its cause: an application's class may not
+    pickle. Raises TypeError if it is of none of KINDS."""
+    for kind in KINDS:
+        if isinstance(outcome, kind):
+            reason = str(outcome.reason)
+            fields = {name: getattr(outcome, name) for name in kind.__annotations__}
+            return _restore(kind, (reason,), {"reason": reason, **fields})
+    raise TypeError(f"not an outcome: {type(outcome).__name__}")
 
 
 class Succeeded(msgspec.Struct, frozen=True):

@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import timedelta
 from functools import partial
 from time import monotonic, sleep
 from typing import Any
@@ -25,20 +24,15 @@ from rota.declare.job_type import SenderOfJobs
 from rota.declare.result import read_return
 from rota.model.effect import EffectAnswer, EffectCall
 from rota.model.outcome import (
-    Cancel,
-    Dead,
     End,
     Errored,
     Failed,
     Failure,
     Outcome,
-    RateLimited,
-    Retry,
-    Snooze,
     Succeeded,
-    WaitFor,
     find_outcome,
     is_stop,
+    make_plain,
     refuse_outcome,
 )
 from rota.model.retry import DEFAULT_RETRY
@@ -261,32 +255,18 @@ class HandlerProcess:
             match end:
                 case Succeeded():
                     return end
-                case Retry():
-                    after = None if end.after_s is None else timedelta(seconds=end.after_s)
-                    return self._keep_cause(Retry(str(end.reason), after=after), end)
-                case Snooze():
-                    return Snooze(timedelta(seconds=end.after_s), str(end.reason))
-                case WaitFor():
-                    return WaitFor(end.jobs, on_failure=end.on_failure)
-                case RateLimited():
-                    retry_after = timedelta(seconds=end.retry_after_s)
-                    return RateLimited(str(end.reason), retry_after=retry_after)
-                case Dead() | Cancel():
-                    plain = Dead if isinstance(end, Dead) else Cancel
-                    return self._keep_cause(plain(str(end.reason)), end)
+                case Outcome():
+                    plain = make_plain(end)
+                    cause = judge_cause(end, self._rules)
+                    plain._judged_cause = None if cause is None else _name_as_main(cause)
+                    return plain
                 case Errored(error) if context.cancelled is not None and is_stop(error):
                     return messages.Stopped()
                 case Errored(error):
                     return Failed(_judge(error, self._rules))
-            raise TypeError(f"not an outcome: {type(end).__name__}")
+            raise TypeError(f"not an end: {type(end).__name__}")
         except BaseException as error:  # noqa: BLE001 - of the application's class
             return Failed(_judge(refuse_outcome(error).error, self._rules))
-
-    def _keep_cause(self, plain: Outcome, end: Outcome) -> Outcome:
-        """Keep of the error from which an outcome was raised what is stored of it."""
-        cause = judge_cause(end, self._rules)
-        plain._judged_cause = None if cause is None else _name_as_main(cause)
-        return plain
 
 
 def _end_by_error(error: BaseException) -> End:

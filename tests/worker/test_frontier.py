@@ -23,6 +23,7 @@ from rota.worker.frontier import (
     PERIODS_S,
     SHARE,
     ClaimRequest,
+    ClaimTiming,
     Frontier,
     Frontiers,
     Key,
@@ -88,9 +89,8 @@ class Table:
         self.found_s |= dict.fromkeys(taken, now_s)
         last = self.key(taken[-1]) if taken else None
         to_the_end = len(taken) < self.limit
-        self.frontier.advance(
-            now_s + took_s, took_s, depth_s, self.workers, at(now_s), last, to_the_end=to_the_end
-        )
+        timing = ClaimTiming(now_s + took_s, took_s, at(now_s), self.workers)
+        self.frontier.advance(timing, depth_s, last, to_the_end=to_the_end)
         if self.under_way is not None:
             since = self.under_way.learn(self.snapshot(now_s), now_s)
             if since is not None:
@@ -332,14 +332,11 @@ def test_a_drain_can_have_a_look_at_everything_before_its_budget_allows() -> Non
 def test_a_look_back_that_found_more_than_it_could_take_says_so_and_goes_on_from_there() -> None:
     table = Table([(1.0, 60.0), (2.0, 60.0), (3.0, 60.0)], limit=2)
     table.claim(50.0, 0.001)
-    asks = table.frontier.advance(
-        60.001, 0.001, EVERYTHING_S, 1, at(60), table.key(2), to_the_end=False
-    )
-    assert asks
+    cut = ClaimTiming(60.001, 0.001, at(60), 1)
+    assert table.frontier.advance(cut, EVERYTHING_S, table.key(2), to_the_end=False)
     assert table.frontier.key == table.key(2)
-    assert not table.frontier.advance(
-        60.002, 0.001, 0.0, 1, at(60.001), table.key(3), to_the_end=True
-    )
+    last = ClaimTiming(60.002, 0.001, at(60.001), 1)
+    assert not table.frontier.advance(last, 0.0, table.key(3), to_the_end=True)
 
 
 def job(id_: int, priority: int, queue: str = "a") -> Job:
@@ -360,7 +357,7 @@ def claim_keys(
             frontiers.add(queue, priority)
     request = frontiers.make_request([group], 0, 100.0)
     claimed = Claimed(at(100), "1:1:", jobs, News())
-    frontiers.learn(request, request.sort(jobs), claimed, 100.1, 0.1, 1)
+    frontiers.learn(request, request.sort(jobs), claimed, ClaimTiming(100.1, 0.1, at(100), 1))
     branches = frontiers.branches(
         ClaimRequest(request.groups, dict.fromkeys(product(group.queues, (-1, 0, 1, 50)), 0.0))
     )

@@ -27,7 +27,7 @@ from rota.upkeep.waits import WaitSweeper
 from rota.worker.attempt import Attempt, make_attempts
 from rota.worker.executor import Executor
 from rota.worker.finisher import Finisher, Room
-from rota.worker.frontier import ClaimRequest, Frontiers, GroupAnswer
+from rota.worker.frontier import ClaimRequest, ClaimTiming, Frontiers, GroupAnswer
 from rota.worker.listener import NOTIFY_S
 from rota.worker.spec import WorkerSpec
 
@@ -374,8 +374,8 @@ class Claimer(Service):
         self._put_in_quarantine(claimed.refused)
         answers = request.sort(claimed.seen)
         self._note_searches(answers, claimed, now)
-        took_s = now - sent.before
-        behind = self._frontiers.learn(request, answers, claimed, now, took_s, self.workers)
+        timing = ClaimTiming(now, now - sent.before, claimed.started, self.workers)
+        behind = self._frontiers.learn(request, answers, claimed, timing)
         return behind, any(answer.is_full for answer in answers)
 
     def _may_send(self, now: float) -> bool:

@@ -55,6 +55,19 @@ MARGIN_S = 0.1
 """A job may be due a little before its transaction has a number or the server looks."""
 
 
+@dataclass(frozen=True, slots=True)
+class ClaimTiming:
+    """When a claim was made. Times are monotonic seconds."""
+
+    now: float
+    """After the claim."""
+    took_s: float
+    started: datetime
+    """The database's clock when its statement started."""
+    workers: int
+    """How many workers share the budget for looks."""
+
+
 @dataclass(slots=True)
 class Frontier:
     key: Key = BEGINNING
@@ -81,48 +94,29 @@ class Frontier:
         return max(depth_s, DEPTHS_S[0] if self.reached_end else 0.0)
 
     def advance(
-        self,
-        now: float,
-        took_s: float,
-        depth_s: float,
-        workers: int,
-        started: datetime,
-        last: Key | None,
-        *,
-        to_the_end: bool,
+        self, claim: ClaimTiming, depth_s: float, last: Key | None, *, to_the_end: bool
     ) -> bool:
-        """Move the frontier by what a claim found here.
-
-        Args:
-            now: monotonic seconds, after the claim.
-            took_s: how long the claim took.
-            depth_s: how far behind the frontier it searched.
-            workers: how many share the budget.
-            started: the database's clock when the statement started.
-            last: the greatest key it returned here; None when it returned nothing here.
-            to_the_end: whether it saw everything that was due here.
-
-        Returns:
-            Whether more lay behind the frontier than the claim could take: then other workers
-            should look back as well.
-        """
+        """Move the frontier by what a claim found here: it searched `depth_s` behind the frontier,
+        returned jobs up to the key `last`, if any, and saw all that was due or only some. Return
+        whether more lay behind the frontier than it could take: other workers look back then."""
+        now, took_s = claim.now, claim.took_s
         self.reached_end = to_the_end
         for level, covered_s in enumerate(DEPTHS_S):
             if covered_s < depth_s:
                 self.due_at[level] = max(self.due_at[level], now + PERIODS_S[level])
             elif covered_s == depth_s:
                 self.took_s[level] = usual_s = count_usual(took_s, self.took_s[level])
-                self.due_at[level] = now + max(PERIODS_S[level], usual_s * workers / SHARE)
+                self.due_at[level] = now + max(PERIODS_S[level], usual_s * claim.workers / SHARE)
         age_s = now - took_s - self.ended_from
         if (to_the_end or last is not None) and 0 <= age_s <= depth_s:
             self.ended_from = math.inf
             least_s, most_s = ENDED_PERIOD_S
             self.ended_took_s = count_usual(took_s, self.ended_took_s)
-            pause_s = max(least_s, self.ended_took_s * workers / ENDED_SHARE)
+            pause_s = max(least_s, self.ended_took_s * claim.workers / ENDED_SHARE)
             is_shallow = age_s <= ENDED_SHALLOW_S
             self.ended_due_at = now + (min(pause_s, most_s) if is_shallow else pause_s)
         if to_the_end:
-            self.key = max(self.key, (started, 0))
+            self.key = max(self.key, (claim.started, 0))
             return False
         if last is None:
             return False
@@ -168,7 +162,7 @@ class UnderWay:
         since = {number: self._since.get(number, before) for number in numbers}
         ended = [self._since[number] for number in self._since.keys() - since.keys()]
         self._since = since
-        return min((one for one in ended if at - one <= ENDED_DEPTH_S), default=None)
+        return min((start for start in ended if at - start <= ENDED_DEPTH_S), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,10 +207,9 @@ class ClaimRequest:
 
     def sort(self, seen: Sequence[Job | RefusedClaim | HeldUp]) -> list[GroupAnswer]:
         """Return what a claim found for each group; `seen` is in the order of the starts."""
-        by_queue: dict[str, Sequence[Job | RefusedClaim | HeldUp]] = {
-            queue: [one for one in seen if one.queue == queue]
-            for queue in {one.queue for one in seen}
-        }
+        by_queue: dict[str, list[Job | RefusedClaim | HeldUp]] = {}
+        for job in seen:
+            by_queue.setdefault(job.queue, []).append(job)
         return [_sort_for(group, by_queue) for group in self.groups]
 
 
@@ -256,8 +249,8 @@ class GroupAnswer:
 
 
 def _count(found: Found) -> int:
-    held_up = [one for jobs in found.values() for one in jobs if one.__class__ is HeldUp]
-    return sum(map(len, found.values())) + sum(one.count - 1 for one in held_up)
+    held_up = [job for jobs in found.values() for job in jobs if job.__class__ is HeldUp]
+    return sum(map(len, found.values())) + sum(job.count - 1 for job in held_up)
 
 
 class Frontiers:
@@ -339,9 +332,7 @@ class Frontiers:
         request: ClaimRequest,
         answers: Sequence[GroupAnswer],
         claimed: Claimed,
-        now: float,
-        took_s: float,
-        workers: int,
+        timing: ClaimTiming,
     ) -> dict[str, datetime]:
         """Move the frontiers by what a claim returned. Return, for each queue in which a look back
         found more than it could take, from where all workers should look back."""
@@ -349,16 +340,16 @@ class Frontiers:
             self.add(queue, priority)
         behind: dict[str, datetime] = {}
         if not claimed.news.priorities:  # otherwise nothing was claimed, which says nothing
-            behind = self._advance(request, answers, claimed, now, took_s, workers)
+            behind = self._advance(request, answers, claimed, timing)
         for queue, to, asked_at in claimed.news.look_back:
             self._asked_since[queue] = asked_at
             for frontier in self._by_queue[queue].values():
                 frontier.look_back(to)
-        since = self._under_way.learn(claimed.snapshot, now - took_s)
+        since = self._under_way.learn(claimed.snapshot, timing.now - timing.took_s)
         if since is not None:
             for frontiers in self._by_queue.values():
                 for frontier in frontiers.values():
-                    frontier.look_back_for_ended(since, now)
+                    frontier.look_back_for_ended(since, timing.now)
         return behind
 
     def find_ended_due_at(self, request: ClaimRequest, claimed: Claimed, now: float) -> float:
@@ -368,8 +359,9 @@ class Frontiers:
             for queue, priority in request.depths_s
             if queue not in claimed.paused
         ]
-        ended = (one for one in searched if now - ENDED_DEPTH_S <= one.ended_from < math.inf)
-        return min((one.ended_due_at for one in ended), default=math.inf)
+        since = now - ENDED_DEPTH_S
+        due_at = [found.ended_due_at for found in searched if since <= found.ended_from < math.inf]
+        return min(due_at, default=math.inf)
 
     def search_everything(self) -> None:
         for frontiers in self._by_queue.values():
@@ -381,9 +373,7 @@ class Frontiers:
         request: ClaimRequest,
         answers: Sequence[GroupAnswer],
         claimed: Claimed,
-        now: float,
-        took_s: float,
-        workers: int,
+        timing: ClaimTiming,
     ) -> dict[str, datetime]:
         behind: dict[str, datetime] = {}
         for answer in answers:
@@ -394,55 +384,39 @@ class Frontiers:
             for (is_ordinary, found, is_cut), queue in product(parts, answer.asked.queues):
                 if queue in claimed.paused:
                     continue  # due jobs were left out: the frontiers stay
-                if is_cut and not found[queue]:
-                    continue  # the limit was reached before this queue
-                frontiers = {
-                    priority: frontier
-                    for priority, frontier in self._by_queue[queue].items()
-                    if (priority <= ORDINARY_MAX) is is_ordinary
-                }
                 jobs = found[queue]
-                scan = _Scan(jobs, request, claimed.started, now, took_s, workers, is_cut)
-                back_to = scan.advance(queue, frontiers)
+                if is_cut and not jobs:
+                    continue  # the limit was reached before this queue
+                depths_s = {
+                    priority: request.depths_s[queue, priority]
+                    for priority in self._by_queue[queue]
+                    if (priority <= ORDINARY_MAX) is is_ordinary
+                    and (queue, priority) in request.depths_s
+                }
+                back_to = self._advance_queue(queue, jobs, depths_s, timing, is_cut=is_cut)
                 if back_to is not None:
                     behind[queue] = min(back_to, behind.get(queue, back_to))
         return behind
 
-
-@dataclass(slots=True)
-class _Scan:
-    """What one claim found in one queue, of its urgent or of its ordinary jobs."""
-
-    jobs: Sequence[Job | RefusedClaim | HeldUp]
-    """In the order of their starts."""
-    request: ClaimRequest
-    started: datetime
-    now: float
-    took_s: float
-    workers: int
-    is_cut: bool
-    """Whether it may have left due jobs."""
-
-    def advance(self, queue: str, frontiers: dict[int, Frontier]) -> datetime | None:
-        """Move the frontiers; return from where others should look back."""
-        lowest = min([job.priority for job in self.jobs], default=101)
+    def _advance_queue(
+        self,
+        queue: str,
+        jobs: Sequence[Job | RefusedClaim | HeldUp],
+        depths_s: Mapping[int, float],
+        timing: ClaimTiming,
+        *,
+        is_cut: bool,
+    ) -> datetime | None:
+        """Move the frontiers of a queue's urgent or ordinary jobs, of which due jobs may be left if
+        `is_cut`. Return from where others should look back."""
+        lowest = min([job.priority for job in jobs], default=101)
         # In start order, so the last of each priority is its greatest.
-        last = {job.priority: (job.run_at, job.id) for job in self.jobs}
-        behind: datetime | None = None
-        for priority, frontier in frontiers.items():
-            depth_s = self.request.depths_s.get((queue, priority))
-            if depth_s is None or (self.is_cut and priority < lowest):
+        last = {job.priority: (job.run_at, job.id) for job in jobs}
+        back_to: list[datetime] = []
+        for priority, depth_s in depths_s.items():
+            if is_cut and priority < lowest:
                 continue
-            has_more = frontier.advance(
-                self.now,
-                self.took_s,
-                depth_s,
-                self.workers,
-                self.started,
-                last.get(priority),
-                to_the_end=not self.is_cut or priority > lowest,
-            )
-            if has_more:
-                first = min(job.run_at for job in self.jobs if job.priority == priority)
-                behind = first if behind is None else min(behind, first)
-        return behind
+            frontier, to_the_end = self._by_queue[queue][priority], not is_cut or priority > lowest
+            if frontier.advance(timing, depth_s, last.get(priority), to_the_end=to_the_end):
+                back_to.append(min(job.run_at for job in jobs if job.priority == priority))
+        return min(back_to, default=None)

@@ -30,19 +30,13 @@ begin
       else v_rule.severity
     end
   from (
-    select d.* from {schema}.alert_dead(v_rule) d where v_rule.kind = 'dead'
+    select f.* from {schema}.alert_failed(v_rule) f where v_rule.kind in ('dead', 'same_error')
     union all
-    select e.* from {schema}.alert_same_error(v_rule) e where v_rule.kind = 'same_error'
-    union all
-    select f.* from {schema}.alert_failure_rate(v_rule) f where v_rule.kind = 'failure_rate'
+    select r.* from {schema}.alert_failure_rate(v_rule) r where v_rule.kind = 'failure_rate'
     union all
     select w.*
     from {schema}.alert_waiting(v_rule) w
     where v_rule.kind in ('unclaimed', 'unknown_type', 'no_worker')
-    union all
-    select o.* from {schema}.alert_overdue(v_rule) o where v_rule.kind = 'schedule_overdue'
-    union all
-    select h.* from {schema}.alert_lanes(v_rule) h where v_rule.kind = 'group_halted'
     union all
     select concat_ws(' ', p.package, p.subject), 1, concat_ws(': ', p.message, p.cure)
     from {schema}.package_findings() p
@@ -50,8 +44,10 @@ begin
     union all
     select l.* from {schema}.alert_limits(v_rule) l where v_rule.kind = 'limit_backlog'
     union all
-    select b.*
-    from {schema}.alert_held(v_rule) b
-    where v_rule.kind in ('breaker_open', 'payload_unread', 'paused', 'refused')
+    select h.*
+    from {schema}.alert_held(v_rule) h
+    where v_rule.kind in (
+      'breaker_open', 'group_halted', 'payload_unread', 'paused', 'schedule_overdue', 'refused'
+    )
   ) m;
 end $$;

@@ -3,7 +3,6 @@
 create or replace function {schema}.alert_failure_rate(p_rule {schema}.alert_rule)
 returns table (subject text, value float8, message text)
 language plpgsql stable
-set enable_seqscan = off set enable_bitmapscan = off set jit = off set intervalstyle = 'postgres'
 as $$
 declare
   v_minutes float8 := extract(epoch from p_rule.period) / 60;

@@ -4,7 +4,6 @@
 create or replace function {schema}.alert_limits(p_rule {schema}.alert_rule)
 returns table (subject text, value float8, message text)
 language sql stable
-set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
   select
     substr(b.waits_for, length('limit ') + 1),

@@ -4,7 +4,6 @@
 create or replace function {schema}.alert_releases(p_releases text[])
 returns text
 language sql stable
-set intervalstyle = 'postgres'
 as $$
   select
     string_agg(

@@ -5,7 +5,6 @@
 create or replace function {schema}.alert_waiting(p_rule {schema}.alert_rule)
 returns table (subject text, value float8, message text)
 language sql stable
-set enable_seqscan = off set enable_bitmapscan = off set jit = off set intervalstyle = 'postgres'
 as $$
   select
     late.subject,

@@ -2,7 +2,7 @@
 -- jobs to end); halted: group_key, job, since_s; caps and limits: name (with its kind), jobs,
 -- since_s (of the next), ahead_s (until the last is due), and of a limit missing (it has no row);
 -- breakers: name, key, open_s, reason. At most p_names of each kind, counted up to p_counted.
--- Locks: none; indexes job_waits and job_put_off.
+-- Locks: none; indexes job_waits, job_put_off and breaker_active.
 -- Keeps: M85, with a bound on the rows read.
 create or replace function {schema}.waits_now(p_names int, p_counted int)
 returns json
@@ -57,7 +57,10 @@ as $$
           o.key,
           extract(epoch from {schema}.clock() - o.opened_at)::float8 as open_s,
           o.reason
-        from {schema}.breakers_open('infinity'::timestamptz, p_names) o
+        from {schema}.breaker o
+        where o.state <> 'closed'
+        order by o.opened_at
+        limit p_names
       ) b
     )
   )

@@ -15,8 +15,7 @@ as $$
 declare
   v_count int;
 begin
-  perform {schema}.breaker_known(p_name);
-  perform {schema}.breaker_key_check(p_name, p_key);
+  perform {schema}.breaker_check(p_name, p_key);
   perform
   from {schema}.breaker b
   where b.name = p_name

@@ -16,8 +16,7 @@ as $$
 declare
   v_until timestamptz := {schema}.clock() + p_for;
 begin
-  perform {schema}.breaker_known(p_name);
-  perform {schema}.breaker_key_check(p_name, p_key);
+  perform {schema}.breaker_check(p_name, p_key);
   if p_for not between interval '1 millisecond' and interval '36525 days' then
     raise invalid_parameter_value using
       message = 'a breaker is opened for 1 millisecond to a hundred years';

@@ -39,9 +39,19 @@ language plpgsql security definer
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
 declare
-  v_wrong text := {schema}.claim_refusal(
-    claim.queue, claim.types, claim.worker, claim.n, claim.release
-  );
+  v_wrong text := case
+    when coalesce(length(claim.queue), 0) not between 1 and 100
+      then 'queue must be 1 to 100 characters'
+    when coalesce(cardinality(claim.types), 0) not between 1 and 1000
+      or array_position(claim.types, null) is not null
+      then 'types must be 1 to 1000 names'
+    when coalesce(length(claim.worker), 0) not between 1 and 200
+      then 'worker must be 1 to 200 characters'
+    when claim.n is null or claim.n not between 1 and 1000
+      then 'n must be from 1 to 1000'
+    when coalesce(length(claim.release), 0) not between 1 and 200
+      then 'release must be 1 to 200 characters'
+  end;
   v_copied text;
   v_names text[];
   v_seen jsonb;

@@ -19,7 +19,18 @@ declare
       and {schema}.is_in_force(q.paused_at, q.paused_until)
       and p_key like 'type %'
   );
-  v_served text[] := case when p_asks_workers then {schema}.cap_served(p_key) end;
+  v_types text[] := case when p_key like 'type %' then {schema}.type_names(substr(p_key, 6)) end;
+  -- Which jobs of the cap live workers would claim, each as its queue, a line feed and its type.
+  -- NULL: no worker would claim any, so no job waits for another.
+  v_served text[] := case when p_asks_workers then (
+    select array_agg(distinct served.queue || e'\n' || known.job_type)
+    from {schema}.worker w
+    cross join lateral jsonb_object_keys(w.queues) served(queue)
+    cross join lateral unnest(w.job_types) known(job_type)
+    where {schema}.is_alive(w.heartbeat_at, w.stopped_at)
+      and (v_types is null or known.job_type = any (v_types))
+      and (v_types is not null or served.queue = substr(p_key, 7))
+  ) end;
   v_ids bigint[];
   v_unclaimed bigint[];
 begin

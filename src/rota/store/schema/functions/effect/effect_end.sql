@@ -17,7 +17,7 @@ language plpgsql
 as $$
 declare
   v_job {schema}.job := {schema}.job_by_claim(p_id, p_claims, false);
-  v_origin bigint := {schema}.effect_origin(v_job, p_is_step);
+  v_origin bigint := case when p_is_step then coalesce(v_job.origin_id, v_job.id) else 0 end;
 begin
   if v_job.id is null then
     return false;

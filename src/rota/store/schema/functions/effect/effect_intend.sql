@@ -34,7 +34,11 @@ language plpgsql
 as $$
 declare
   v_job {schema}.job := {schema}.job_by_claim(p_id, p_claims, false);
-  v_origin bigint := {schema}.effect_origin(v_job, p_place is not null);
+  -- A requeued job finds the steps of its origin; an effect is kept under 0, for all jobs.
+  v_origin bigint := case
+    when p_place is not null then coalesce(v_job.origin_id, v_job.id)
+    else 0
+  end;
   v_old {schema}.effect;
 begin
   if v_job.id is null then

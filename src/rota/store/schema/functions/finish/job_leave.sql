@@ -213,6 +213,23 @@ begin
     ) b;
   end if;
   if v_waiting is not null then
-    perform {schema}.waits_note(v_waiting, v_awaited);
+    -- The meta says for which jobs they wait, beside their earlier waits: so a claim returns it.
+    update {schema}.job j
+    set meta = coalesce(j.meta, '{}') || jsonb_build_object(
+      'rota.waits',
+      jsonb_build_object(
+        'jobs', a.awaits -> 'jobs',
+        'before', to_jsonb(array(
+          select distinct told.id
+          from unnest(
+            {schema}.wait_ids(j.meta, 'before'::text) || {schema}.wait_ids(j.meta, 'jobs'::text)
+          ) told(id)
+          order by told.id
+        )),
+        'on_failure', a.awaits -> 'on_failure'
+      )
+    )
+    from unnest(v_waiting, v_awaited) a(id, awaits)
+    where j.id = a.id;
   end if;
 end $$;

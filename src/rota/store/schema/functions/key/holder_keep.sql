@@ -20,18 +20,25 @@ begin
     return true;
   end if;
   if exists (
-      select from {schema}.job j
-      where j.id = p_job
-        and j.status = 'queued'
-        and j.run_at < {schema}.clock() - interval '10 seconds'
-    )
-    and {schema}.job_is_locked(p_job)
+    select from {schema}.job j
+    where j.id = p_job
+      and j.status = 'queued'
+      and j.run_at < {schema}.clock() - interval '10 seconds'
+  )
   then
-    delete from {schema}.idempotency i
-    where i.job_type = any (v_names)
-      and i.key = p_key
-      and i.job = p_job;
-    return false;
+    begin
+      perform from {schema}.job j where j.id = p_job for update nowait;
+      raise exception 'it is free' using errcode = 'RT002';  -- and no lock stays from this look
+    exception
+      when sqlstate 'RT002' then
+        null;
+      when lock_not_available then
+        delete from {schema}.idempotency i
+        where i.job_type = any (v_names)
+          and i.key = p_key
+          and i.job = p_job;
+        return false;
+    end;
   end if;
   perform from {schema}.job j
   where j.id = p_job

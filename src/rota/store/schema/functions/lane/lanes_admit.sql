@@ -43,10 +43,31 @@ begin
   if v_losers = '{}' then
     return p_ids;
   end if;
+  v_parked := '{}';
   if 2 * cardinality(v_losers) > cardinality(p_ids) then
-    v_parked := {schema}.lane_followers(v_losers, 5000);
-  else
-    v_parked := '{}';
+    v_parked := array(
+      with last as materialized (
+        select distinct on (j.group_key) j.group_key, j.priority, j.run_at, j.id
+        from {schema}.job j
+        where j.id = any (v_losers)
+        order by j.group_key, j.priority, j.run_at desc, j.id desc
+      )
+      select follower.id
+      from last l
+      cross join lateral (
+        select j.id
+        from {schema}.job j
+        where j.group_key = l.group_key
+          and j.in_lane is null
+          and j.priority = l.priority
+          and (j.run_at, j.id) > (l.run_at, l.id)
+          and j.run_at <= {schema}.clock()
+          and j.status in ('queued', 'failed')
+        order by j.in_lane, j.priority desc, j.run_at, j.id
+        limit 1 + 5000 / (select count(*) from last)
+        for update skip locked
+      ) follower
+    );
   end if;
   perform {schema}.jobs_park(v_losers || v_parked, null::text[], null::timestamptz[]);
   return array(select unnest(p_ids) except select unnest(v_losers));

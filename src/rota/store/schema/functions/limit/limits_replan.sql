@@ -84,11 +84,8 @@ begin
     from waiting;
     moved := moved + v_moved;
     if v_moved > 0 and {schema}.stripes_lock(array[v_waits_for], 0) = '{}' then
-      v_state := {schema}.limit_normal(
-        {schema}.limit_state(v_name, v_key), v_limit.spacing, v_now
-      );
-      v_state.name := v_name;
-      v_state.key := v_key;
+      select (n.state).* into v_state
+      from {schema}.limit_now(v_name, v_key, v_now) n;
       v_state.urgent_to := null;
       if v_waiting < p_most then  -- nobody else is further ahead
         v_state.estimated_to := v_now + (v_limit.slot + v_waiting * v_limit.spacing)

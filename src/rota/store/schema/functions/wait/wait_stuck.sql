@@ -9,7 +9,8 @@
 create or replace function {schema}.wait_stuck(p_id bigint)
 returns text
 language plpgsql stable
-set enable_seqscan = off set enable_bitmapscan = off set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set jit = off
 set plan_cache_mode = force_generic_plan
 as $$
 declare
@@ -25,7 +26,19 @@ begin
         when n.status = 'dead' and j.meta #>> '{rota.waits,on_failure}' = 'wait' then 'dead'
         when n.group_key = j.group_key and n.in_lane is null and j.in_lane
           and n.status in ('queued', 'failed', 'waiting')
-          and {schema}.lane_stuck(j.group_key)
+          and (
+            select count(*) >= max(coalesce(b.group_capacity, 1))
+            from {schema}.job h
+            join {schema}.job b on b.id = case
+              when h.waits_for ~ '^job [0-9]{1,18}$' then substr(h.waits_for, 5)::bigint
+            end
+            where h.group_key = j.group_key
+              and h.in_lane
+              and h.status || '' = 'waiting'  -- not by an index of the status
+              and b.group_key = j.group_key
+              and b.in_lane is null
+              and b.status in ('queued', 'failed', 'waiting')
+          )
           then 'lane'
       end
     into v_next, v_why

@@ -170,7 +170,7 @@ def settle_one(ending: Ending, release: str) -> Operation[Written | None]:
     """Write how one claim ended, in the transaction of the caller's connection; None: it was not
     held. A text that the database cannot store is left out."""
     write = partial(_finish if ending.transition.status.is_over else _leave, release, [ending])
-    yield Query("today_ensure")
+    yield Query("partitions_ensure", {"days": 0})
     yield Query("savepoint", command="savepoint rota_settle")
     try:
         written = yield from write(True)

@@ -15,7 +15,7 @@ begin
     raise exception 'say why these jobs are archived: the reason is what stays of the decision'
       using errcode = 'invalid_parameter_value';
   end if;
-  perform {schema}.today_ensure();
+  perform {schema}.partitions_ensure(0);
   v_dead := {schema}.dead_lock(p_ids);
   perform {schema}.dead_resolve(
     v_dead,

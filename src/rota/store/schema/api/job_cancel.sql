@@ -18,7 +18,7 @@ declare
   v_waiting bigint[];
   v_workers text[];
 begin
-  perform {schema}.today_ensure();
+  perform {schema}.partitions_ensure(0);
   -- The strongest lock that the end needs, at once: a producer that keeps the job from starting may
   -- change it later, and the two would wait for each other.
   perform from {schema}.job j

@@ -40,7 +40,7 @@ begin
     raise exception 'rota.job_requeue: %; nothing was changed', v_wrong
       using errcode = 'invalid_parameter_value';
   end if;
-  perform {schema}.today_ensure();
+  perform {schema}.partitions_ensure(0);
   v_dead := {schema}.dead_lock(p_ids);
   for v_of in
     select d.id, d.job_type, d.idempotency_key as key

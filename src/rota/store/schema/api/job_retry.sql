@@ -24,7 +24,7 @@ as $$
 declare
   v_live bigint[];
 begin
-  perform {schema}.today_ensure();
+  perform {schema}.partitions_ensure(0);
   -- All ids, whatever their status: it is decided below, and cannot change any more.
   perform from {schema}.job j
   where j.id = any (p_ids)

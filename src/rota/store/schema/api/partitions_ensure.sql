@@ -8,25 +8,24 @@ language plpgsql
 as $$
 declare
   v_today date := ({schema}.clock() at time zone 'UTC')::date;
+  v_missing int := 0;                            -- the first day ahead that lacks a partition
   v_made int := 0;
-  v_missing int[] := array(
-    select distinct a.ahead
-    from generate_series(0, p_days) a(ahead)
-    cross join unnest(array['job_history', 'attempt']) t(name)
-    where to_regclass(
-      '{schema}.' || t.name || '_' || to_char(v_today + a.ahead, 'YYYYMMDD')
-    ) is null
-  );
 begin
-  if cardinality(v_missing) = 0 then
-    return 0;
-  end if;
-  if 0 = any (v_missing) then
+  -- Not by a query: whoever ends a job in a transaction of its own asks this each time.
+  while to_regclass('{schema}.job_history_' || to_char(v_today + v_missing, 'YYYYMMDD')) is not null
+    and to_regclass('{schema}.attempt_' || to_char(v_today + v_missing, 'YYYYMMDD')) is not null
+  loop
+    if v_missing = p_days then
+      return 0;
+    end if;
+    v_missing := v_missing + 1;
+  end loop;
+  if v_missing = 0 then
     perform pg_advisory_xact_lock(1919906913, hashtext('{schema}'));
   elsif not pg_try_advisory_xact_lock(1919906913, hashtext('{schema}')) then
     return 0;
   end if;
-  for v_ahead in 0 .. p_days loop
+  for v_ahead in v_missing .. p_days loop
     v_made := v_made
       + {schema}.partition_ensure('job_history'::text, v_today + v_ahead)::int
       + {schema}.partition_ensure('attempt'::text, v_today + v_ahead)::int;

@@ -31,7 +31,7 @@ declare
   v_cancelled bigint[];
   v_halts bigint[];                              -- discarded jobs that halt their lanes
 begin
-  perform {schema}.today_ensure();
+  perform {schema}.partitions_ensure(0);
   -- By the primary key alone: with the status in the condition the planner may choose a partial
   -- index, and lock the rows in that index's order.
   select

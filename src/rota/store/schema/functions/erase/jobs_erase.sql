@@ -17,7 +17,7 @@ declare
   v_anew bigint[];
   v_package text;
 begin
-  perform {schema}.today_ensure();
+  perform {schema}.partitions_ensure(0);
   v_dead := {schema}.dead_lock(p_ids);
   perform {schema}.keys_erase(p_ids);  -- before they end, which frees keys
   perform {schema}.dead_resolve(

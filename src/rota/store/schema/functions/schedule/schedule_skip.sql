@@ -11,7 +11,7 @@ declare
   v_job bigint := nextval(pg_get_serial_sequence('{schema}.job', 'id'));
   v_type {schema}.job_type;
 begin
-  perform {schema}.today_ensure();
+  perform {schema}.partitions_ensure(0);
   select * into v_type
   from {schema}.job_type t
   where t.name = {schema}.canonical_type(p_schedule.job_type);

@@ -28,7 +28,7 @@ ASK_WHO_CALLS = {
 }  # fmt: skip
 """Functions with the owner's rights that write, or that tell of jobs: they ask who calls."""
 TELL_OF_NO_JOB = {"alert_matches", "canonical_type", "hidden_fields", "ids_behind"}
-OF_TRIGGERS = {"job_check", "job_fill", "job_run", "secret_check"}
+OF_TRIGGERS = {"job_check", "job_fill", "secret_check"}
 Connection = psycopg.Connection[TupleRow]
 
 

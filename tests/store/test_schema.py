@@ -45,7 +45,7 @@ def connection(database: str) -> Iterator[psycopg.Connection[TupleRow]]:
 def _statuses(connection: psycopg.Connection[TupleRow]) -> tuple[set[str], set[str]]:
     """The statuses that `job` takes, and those that `job_history` takes."""
     rows = connection.execute(
-        "select pg_get_triggerdef(oid) from pg_trigger where tgname = 'job_update_status' "
+        "select pg_get_triggerdef(oid) from pg_trigger where tgname = 'job_update_bounds' "
         "union all "
         "select pg_get_constraintdef(oid) from pg_constraint where conname = 'job_history_status' "
         "and conrelid = 'rota.job_history'::regclass"

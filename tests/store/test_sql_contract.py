@@ -354,7 +354,7 @@ NOT_GRANTED = [
 
 ANYBODY = {
     "alert_matches", "batch_ranges", "canonical_type", "hidden_fields", "holders_lock",
-    "holders_meet", "ids_behind", "ids_reserve", "job_check", "job_fill", "job_run",
+    "holders_meet", "ids_behind", "ids_reserve", "job_check", "job_fill",
     "jobs_insert_for", "key_holders", "key_jobs", "keys_take", "lane_jobs", "secret_check",
 }  # fmt: skip
 """Functions with the owner's rights that check who calls, are triggers, or show no payload."""

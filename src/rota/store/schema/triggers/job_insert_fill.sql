@@ -9,6 +9,7 @@ when (
   or new.priority is null
   or new.idempotency_key is not null
     and current_setting('{schema}.keys_taken', true) is distinct from 'on'
+  or new.schedule is not null
   or new.run_at < statement_timestamp()
   or length(new.queue) > 100
   or length(new.group_key) > 255

@@ -1,6 +1,7 @@
--- Fills in what a producer left out, and takes its idempotency key. The trigger fires only for rows
--- that need it. A text that is too long for an index is refused here: job_check comes after the
--- indexes. SECURITY DEFINER: a producer needs INSERT on job and nothing else.
+-- Fills in what a producer left out, takes its idempotency key, and records a run of its schedule.
+-- The trigger fires only for rows that need it. A text that is too long for an index is refused
+-- here: job_check comes after the indexes. SECURITY DEFINER: a producer needs INSERT on job and
+-- nothing else.
 create or replace function {schema}.job_fill()
 returns trigger
 language plpgsql security definer
@@ -35,6 +36,11 @@ begin
     and not {schema}.key_take(new.id, new.job_type, new.idempotency_key)
   then
     return null;  -- the key is taken: INSERT 0 0
+  end if;
+  if new.schedule is not null then
+    insert into {schema}.schedule_run (schedule, job, scheduled_for)
+    values (new.schedule, new.id, new.scheduled_for)
+    on conflict do nothing;
   end if;
   return new;
 end $$;

@@ -9,6 +9,6 @@ as $$
     where t.tgrelid = '{schema}.job'::regclass::oid
       and t.tgtype & 4 = 4  -- at an INSERT
       and not t.tgisinternal
-      and t.tgname not in ('job_insert_check', 'job_insert_fill', 'job_insert_run')
+      and t.tgname not in ('job_insert_check', 'job_insert_fill')
   )
 $$;

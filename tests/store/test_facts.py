@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+
+from rota.store.statements import Statements
 from tests.store.work import Connection
 from tests.support.rules import rule
 
@@ -61,9 +64,13 @@ def test_a_job_that_runs_for_longer_than_it_may_is_found_with_its_worker(
             "rota.clock() + interval '1 min', %s, rota.clock() - %s::interval)",
             [id_, job_type, timeout, since],
         )
-    found = shared.execute(
-        "select id, worker, trunc(running_s), timeout_s from rota.jobs_over_time('0', 10, 5)"
+    [(facts,)] = shared.execute(
+        Statements("rota")["doctor_running"], {"margin": "0", "limit": 10}
     ).fetchall()
+    found = [
+        (job["id"], job["worker"], int(job["running_s"]), job["timeout_s"])
+        for job in json.loads(facts)["long"]
+    ]
     assert found == [(1, "w", 360, 300), (3, "w", 120, 60), (5, "w", 100, 90)]
 
 

@@ -7,16 +7,29 @@
 with looked as materialized (
   select
     r.*,
-    extract(epoch from :schema.clock() - r.locked_until)::float8 as expired_s
+    extract(epoch from :schema.clock() - r.locked_until)::float8 as expired_s,
+    extract(epoch from :schema.clock() - r.started_at)::float8 as running_s
   from :schema.running_jobs(:limit::int) r
+),
+types as materialized (
+  select d.job_type, coalesce(t.timeout, interval '5 minutes') as timeout
+  from (select distinct l.job_type from looked l) d
+  left join :schema.job_type t on t.name = :schema.canonical_type(d.job_type)
 )
 select json_build_object(
   'running', (select count(*) from looked),
   'long', (
     select coalesce(json_agg(o), '[]')
     from (
-      select l.id, l.job_type, l.worker, l.running_s, l.timeout_s
-      from :schema.jobs_over_time(:margin::interval, :limit::int, 5) l
+      select l.id, l.job_type, l.worker, l.running_s, m.timeout_s
+      from looked l
+      join types t on t.job_type = l.job_type
+      cross join lateral (
+        select extract(epoch from coalesce(l.timeout, t.timeout))::float8 as timeout_s
+      ) m
+      where l.running_s > m.timeout_s + extract(epoch from :margin::interval)
+      order by l.started_at
+      limit 5
     ) o
   ),
   'expired', (

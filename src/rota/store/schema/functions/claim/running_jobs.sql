@@ -5,9 +5,9 @@ returns table (
   job_type text,
   queue text,
   worker text,
-  attempts int,
   started_at timestamptz,
   locked_until timestamptz,
+  timeout interval,
   progress jsonb
 )
 language sql stable
@@ -15,7 +15,7 @@ set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
   select
     j.id, j.job_type, j.queue, j.locked_by,
-    j.attempts, j.started_at, j.locked_until, j.progress
+    j.started_at, j.locked_until, j.timeout, j.progress
   from {schema}.job j
   where j.status = 'running'
   order by j.locked_until

@@ -102,7 +102,7 @@ do $setting$ begin if to_regprocedure('{schema}.{name}()') is null then
 end if; end $setting$;
 """
 _END = """\
-select {schema}.installation_ensure();
+select {schema}.installation_record(false);
 select {schema}.partitions_ensure(7);
 update definition d
 set server_hash = md5(t.text), server_major = current_setting('server_version_num')::int / 10000

@@ -15,7 +15,7 @@ language plpgsql security definer
 as $$
 begin
   perform {schema}.pause_refuse_past(p_until);
-  perform {schema}.installation_ensure();
+  perform {schema}.installation_record(false);
   return query
   update {schema}.installation i
   set

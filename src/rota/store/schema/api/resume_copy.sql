@@ -13,7 +13,7 @@ begin
   if v_copied is null then
     return false;
   end if;
-  perform {schema}.installation_record({schema}.system_identifier());
+  perform {schema}.installation_record(true);
   perform {schema}.log_action(
     'resume'::text, p_why, p_by, p_detail => jsonb_build_object('copy', v_copied)
   );

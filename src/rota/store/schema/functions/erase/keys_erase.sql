@@ -14,7 +14,7 @@ begin
   if p_ids = '{}' then
     return;
   end if;
-  perform {schema}.installation_ensure();
+  perform {schema}.installation_record(false);
   update {schema}.installation
   set keys_erased = true
   where not keys_erased;

@@ -22,7 +22,7 @@ begin
     for no key update skip locked;
     if found then
       if v_installation.database_name <> current_database() then
-        perform {schema}.installation_record({schema}.system_identifier());
+        perform {schema}.installation_record(true);
       end if;
       update {schema}.installation
       set worked_at = coalesce(worked_at, {schema}.clock());

@@ -309,7 +309,6 @@ create table rate_limit (
   burst int not null,
   -- What code declared last; NULL: no code does. A person's change stands until that differs.
   declared jsonb,
-  declared_at timestamptz,
   changed_at timestamptz not null default clock(),
   changed_by text not null default session_user,
   changed_why text,

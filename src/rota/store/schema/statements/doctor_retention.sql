@@ -7,18 +7,19 @@
 --   none])
 -- Locks: none.
 -- Keeps: M13.
-with partition as materialized (
+with kept(what, parent) as (
+  values
+    ('history', (:'schema' || '.job_history')::regclass::oid),
+    ('attempts', (:'schema' || '.attempt')::regclass::oid)
+),
+partition as materialized (
   select
     c.oid,
     c.relname::text as name,
     t.what,
     i.inhdetachpending as is_pending,
     to_date(right(c.relname::text, 8), 'YYYYMMDD') as day
-  from (
-    values
-      ('history', (:'schema' || '.job_history')::regclass::oid),
-      ('attempts', (:'schema' || '.attempt')::regclass::oid)
-  ) t(what, parent)
+  from kept t
   join pg_inherits i on i.inhparent = t.parent
   join pg_class c on c.oid = i.inhrelid
   where c.relname::text ~ '_[0-9]{8}$'
@@ -31,11 +32,7 @@ detached as materialized (
       join :schema.installation n on o.relnamespace = to_regnamespace(quote_ident(n.archive))::oid
       where o.relname = c.relname
     ) as is_taken
-  from (
-    values
-      ('history', (:'schema' || '.job_history')::regclass::oid),
-      ('attempts', (:'schema' || '.attempt')::regclass::oid)
-  ) t(what, parent)
+  from kept t
   join pg_class p on p.oid = t.parent
   join pg_class c
     on c.relnamespace = p.relnamespace

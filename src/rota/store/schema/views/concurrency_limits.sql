@@ -5,35 +5,21 @@ select
   cap.kind,
   cap.name,
   cap.max_running,
-  cap.running::int as running,
+  (
+    select count(*)::int
+    from {schema}.job j
+    where j.capped
+      and j.waits_for is null
+      and case when cap.types is null then j.queue = cap.name else j.job_type = any (cap.types) end
+  ) as running,
   waiting.jobs::int as blocked,
   waiting.since as blocked_since
 from (
-  select
-    'queue'::text as kind,
-    q.name,
-    q.max_running,
-    (
-      select count(*)
-      from {schema}.job j
-      where j.capped
-        and j.waits_for is null
-        and j.queue = q.name
-    ) as running
+  select 'queue'::text as kind, q.name, q.max_running, null::text[] as types
   from {schema}.queue q
   where q.max_running is not null
   union all
-  select
-    'type'::text,
-    t.name,
-    t.max_running,
-    (
-      select count(*)
-      from {schema}.job j
-      where j.capped
-        and j.waits_for is null
-        and j.job_type = any ({schema}.type_names(t.name))
-    )
+  select 'type'::text, t.name, t.max_running, {schema}.type_names(t.name)
   from {schema}.job_type t
   where t.max_running is not null
 ) cap

@@ -10,37 +10,31 @@ set plan_cache_mode = force_generic_plan
 as $$
 declare
   v_name text := substr(p_key, strpos(p_key, ' ') + 1);
+  v_types text[] := case when p_key like 'type %' then {schema}.type_names(v_name) end;
 begin
-  if p_key like 'queue %' then
-    return (
-      select greatest(
-        0,
-        q.max_running - (
-          select count(*)
-          from {schema}.job j
-          where j.capped
-            and j.waits_for is null
-            and j.queue = q.name
-        )
-      )
-      from {schema}.queue q
-      where q.name = v_name
-        and q.max_running is not null
-    );
-  end if;
   return (
     select greatest(
       0,
-      t.max_running - (
+      cap.max_running - (
         select count(*)
         from {schema}.job j
         where j.capped
           and j.waits_for is null
-          and j.job_type = any ({schema}.type_names(t.name))
+          and case when v_types is null then j.queue = v_name else j.job_type = any (v_types) end
       )
     )
-    from {schema}.job_type t
-    where t.name = v_name
-      and t.max_running is not null
+    from (
+      select q.max_running
+      from {schema}.queue q
+      where q.name = v_name
+        and q.max_running is not null
+        and v_types is null
+      union all
+      select t.max_running
+      from {schema}.job_type t
+      where t.name = v_name
+        and t.max_running is not null
+        and v_types is not null
+    ) cap
   );
 end $$;

@@ -18,7 +18,7 @@ as $$
       then format('it was not due before %s', said.run_at)
     when p_job.status = 'waiting' and p_job.waits_for is not null
       then format('it waited for a free slot of %s', p_job.waits_for)
-    when p_job.status = 'waiting' and p_job.group_key is not null
+    when p_job.status = 'waiting'
       then format('it waited for its ordered group %L', p_job.group_key)
         || coalesce(
           (
@@ -32,8 +32,6 @@ as $$
           ),
           ''
         )
-    when p_job.status = 'waiting'
-      then 'it waited for another job to end'
     when p_job.mismatched_releases is not null
       then format(
         'its payload fits none of the releases that tried: %s',

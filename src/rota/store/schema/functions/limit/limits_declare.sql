@@ -1,5 +1,5 @@
 -- Declares rate limits: an array of objects with name, starts, per_s, burst and keyed. A person's
--- figures stand until code declares new ones. A release that is not the newest only adds limits,
+-- figures stand until code declares new figures. A release that is not the newest only adds limits,
 -- unless it is about to be deployed (p_is_deploy): else two releases overwrite each other.
 -- Locks: the rows of the limits that change, in the order of their names.
 -- Keeps: M62, one budget for all types and workers.
@@ -16,7 +16,7 @@ declare
     or ({schema}.release_newest(p_release) = p_release) is not false;
 begin
   insert into {schema}.rate_limit as l (
-    name, starts, per, burst, declared, declared_at, changed_by
+    name, starts, per, burst, declared, changed_by
   )
   select
     d.value ->> 'name',
@@ -24,7 +24,6 @@ begin
     make_interval(secs => (d.value ->> 'per_s')::float8),
     (d.value ->> 'burst')::int,
     d.value - 'name',
-    {schema}.clock(),
     'release ' || p_release
   from jsonb_array_elements(p_limits) d
   order by d.value ->> 'name'
@@ -34,7 +33,6 @@ begin
     per = excluded.per,
     burst = excluded.burst,
     declared = excluded.declared,
-    declared_at = excluded.declared_at,
     changed_at = {schema}.clock(),
     changed_by = excluded.changed_by,
     changed_why = null

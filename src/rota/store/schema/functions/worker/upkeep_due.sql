@@ -13,7 +13,7 @@ set plan_cache_mode = force_generic_plan set lock_timeout = '100ms'
 as $$
 declare
   v_now timestamptz := {schema}.clock();
-  v_due text[] := '{}';
+  v_due text[];
   v_kinds text[];                                -- of what jobs wait for
   v_tick_at timestamptz;
 begin
@@ -27,71 +27,59 @@ begin
         and j.status <> 'running'
     )
   );
-  if p_asked ? 'reaper' and exists (
-    select from {schema}.job j
-    where j.status = 'running'
-      and j.locked_until >= (p_asked ->> 'reaper')::timestamptz
-      and j.locked_until < v_now
-  )
-  then
-    v_due := v_due || 'reaper'::text;
-  end if;
-  if p_asked ? 'expirer' and exists (
-    select from {schema}.job j
-    where j.expires_at is not null
-      and j.status in ('queued', 'failed', 'waiting')
-      and j.expires_at >= (p_asked ->> 'expirer')::timestamptz
-      and j.expires_at <= v_now
-  )
-  then
-    v_due := v_due || 'expirer'::text;
-  end if;
-  if p_asked ? 'group sweeper' and (
-    exists (select from {schema}.breaker b where b.state <> 'closed')
-    or exists (select from {schema}.queue q where q.max_running is not null)
-    or exists (select from {schema}.job_type t where t.max_running is not null)
-    or v_kinds && array['breaker', 'queue', 'type']
-    or exists (
-      select from {schema}.job j
-      where j.status = 'waiting'
-        and j.group_key > ''
-        -- It only makes job_lane look dearer than job_put_off to the planner.
-        and (j.status, j.group_key) > ('waiting', '')
-    )
-  )
-  then
-    v_due := v_due || 'group sweeper'::text;
-  end if;
-  if p_asked ? 'wait sweeper' and 'job' = any (v_kinds) then
-    v_due := v_due || 'wait sweeper'::text;
-  end if;
-  if p_asked ? 'limit planner' and 'limit' = any (v_kinds) then
-    v_due := v_due || 'limit planner'::text;
-  end if;
-  if p_asked ? 'batch folder' and (
-    exists (select from {schema}.batch_delta)
-    or exists (
-      select from {schema}.batch b
-      where b.then_error is not null
-        and b.updated_at < v_now - interval '10 seconds'
-    )
-    or exists (
-      select from {schema}.batch b
-      where b.outcome is null
-        and b.updated_at < v_now - interval '10 minutes'
-    )
-  )
-  then
-    v_due := v_due || 'batch folder'::text;
-  end if;
-  if p_asked ? 'figures' and exists (
-    select from {schema}.stat_rollup f
-    where f.complete_to <= v_now - interval '1 minute'
-      or f.complete_to > v_now
-  )
-  then
-    v_due := v_due || 'figures'::text;
-  end if;
+  v_due := array(
+    select part.name
+    from (
+      values
+        ('reaper', p_asked ? 'reaper' and exists (
+          select from {schema}.job j
+          where j.status = 'running'
+            and j.locked_until >= (p_asked ->> 'reaper')::timestamptz
+            and j.locked_until < v_now
+        )),
+        ('expirer', p_asked ? 'expirer' and exists (
+          select from {schema}.job j
+          where j.expires_at is not null
+            and j.status in ('queued', 'failed', 'waiting')
+            and j.expires_at >= (p_asked ->> 'expirer')::timestamptz
+            and j.expires_at <= v_now
+        )),
+        ('group sweeper', p_asked ? 'group sweeper' and (
+          exists (select from {schema}.breaker b where b.state <> 'closed')
+          or exists (select from {schema}.queue q where q.max_running is not null)
+          or exists (select from {schema}.job_type t where t.max_running is not null)
+          or v_kinds && array['breaker', 'queue', 'type']
+          or exists (
+            select from {schema}.job j
+            where j.status = 'waiting'
+              and j.group_key > ''
+              -- It only makes job_lane look dearer than job_put_off to the planner.
+              and (j.status, j.group_key) > ('waiting', '')
+          )
+        )),
+        ('wait sweeper', p_asked ? 'wait sweeper' and 'job' = any (v_kinds)),
+        ('limit planner', p_asked ? 'limit planner' and 'limit' = any (v_kinds)),
+        ('batch folder', p_asked ? 'batch folder' and (
+          exists (select from {schema}.batch_delta)
+          or exists (
+            select from {schema}.batch b
+            where b.then_error is not null
+              and b.updated_at < v_now - interval '10 seconds'
+          )
+          or exists (
+            select from {schema}.batch b
+            where b.outcome is null
+              and b.updated_at < v_now - interval '10 minutes'
+          )
+        )),
+        ('figures', p_asked ? 'figures' and exists (
+          select from {schema}.stat_rollup f
+          where f.complete_to <= v_now - interval '1 minute'
+            or f.complete_to > v_now
+        ))
+    ) part(name, is_due)
+    where part.is_due
+  );
   if p_asked ? 'scheduler' and not {schema}.is_paused() then
     v_tick_at := (
       select s.next_run_at

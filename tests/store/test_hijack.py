@@ -197,10 +197,11 @@ def test_an_overload_that_was_planted_is_called_by_none_of_our_functions(
         (Action.ARCHIVE, ignored),
     ):
         assert hand.run(act(action, id_, why="so")), action
-    hand.run(ops.pause_queue("default", ops.Until(), "so", "eva"))
-    hand.run(ops.resume_queue("default", "so", "eva"))
-    hand.run(ops.pause_all(ops.Until(), "so", "eva"))
-    hand.run(ops.resume_all("so", "eva"))
+    who = {"why": "so", "by": "eva"}
+    hand.run(ops.ask("queue_pause_for", queue="default", until=None, for_s=None, **who))
+    hand.run(ops.ask("queue_resume", queue="default", **who))
+    hand.run(ops.ask("pause_all_for", until=None, for_s=None, **who))
+    hand.run(ops.ask("resume_all", **who))
     connection.execute(
         "insert into rota.schedule (name, job_type, cron) values ('s', 't', '0 * * * *')"
     )

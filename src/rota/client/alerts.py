@@ -17,6 +17,6 @@ class Alerts(Namespace):
     @both
     def list(self) -> Operation[builtins.list[AlertRecord]]:
         """List the active alerts, the newest first, then the alerts of the last 24 h that ended."""
-        return ops.read_alerts()
+        return ops.ask_rows(AlertRecord, "alerts")
 
     alist = awaitable(list)

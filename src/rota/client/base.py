@@ -221,6 +221,12 @@ def check_by(by: object) -> str:
     )
 
 
+def check_who(why: object, by: object) -> dict[str, str | None]:
+    """Return the reason and the person of an action by the names of its parameters. Raises
+    UsageError."""
+    return {"why": check_why(why), "by": check_by(by)}
+
+
 def _read_user() -> str:
     try:
         return getpass.getuser()

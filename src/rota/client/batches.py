@@ -177,7 +177,7 @@ class Batches(Namespace):
         if before is not None:
             check_id(before)
         check_integer(limit, "limit", 1, LIST_MAX)
-        return ops.find_batches(None, before, limit)
+        return ops.ask_rows(Batch, "batches_list", id=None, before=before, limit=limit)
 
     alist = awaitable(list)
 
@@ -202,7 +202,8 @@ class Batches(Namespace):
         check_integer(limit, "limit", 1, LIST_MAX)
         after = 0 if after is None else check_id(after)
         yield from _read(id)
-        return (yield from ops.read_batch_results(id, after, limit))
+        page = {"batch": id, "after": after, "limit": limit}
+        return (yield from ops.ask_rows(JobResult, "batch_results", **page))
 
     aresults = awaitable(results)
 
@@ -223,20 +224,20 @@ class Batches(Namespace):
         yield from _read(id)
         answers: builtins.list[ops.Answer] = []
         refusals: dict[int, str] = {}
-        for batch in (yield from ops.find_inner_batches(id)):
-            after = 0
-            while ids := (yield from ops.find_members(batch, after, PAGE)):
+        for batch in (yield from ops.ask_rows(int, "batch_tree", batch=id)):
+            page = {"batch": batch, "after": 0, "limit": PAGE}
+            while ids := (yield from ops.ask_rows(int, "batch_members", **page)):
                 done, refused = yield from ops.act_on_many(request, ids)
                 answers += done
                 refusals |= refused
-                after = ids[-1]
+                page["after"] = ids[-1]
         return sort_answers(request.action, answers, refusals)
 
     acancel = awaitable(cancel)
 
 
 def _read(id_: int) -> Operation[Batch]:
-    found = yield from ops.find_batches(check_id(id_), None, 1)
+    found = yield from ops.ask_rows(Batch, "batches_list", id=check_id(id_), before=None, limit=1)
     if not found:
         raise BatchNotFound(id_)
     return found[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 from datetime import datetime
 
-from rota.client.base import LIST_MAX, Namespace, check_by, check_why
+from rota.client.base import LIST_MAX, Namespace, check_who
 from rota.client.both import awaitable, both
 from rota.client.queues import check_lasting
 from rota.declare.key import PlainKey, check_plain_key
@@ -38,7 +38,8 @@ class Breakers(Namespace):
         """
         if name is not None:
             _check_name(name)
-        return ops.list_breakers(name, check_integer(limit, "limit", 1, LIST_MAX))
+        check_integer(limit, "limit", 1, LIST_MAX)
+        return ops.ask_rows(BreakerRecord, "breakers_list", name=name, limit=limit)
 
     alist = awaitable(list)
 
@@ -64,9 +65,9 @@ class Breakers(Namespace):
         Raises:
             UsageError: no declared job type has this breaker, or an argument cannot be stored.
         """
-        lasts = check_lasting(duration, until)
-        place = _check_name(name), _check_key(key)
-        return ops.trip_breaker(*place, lasts, check_why(why), check_by(by))
+        ends = check_lasting(duration, until)
+        place = _check_place(name, key)
+        yield from ops.ask("breaker_trip_for", **place, **ends, **check_who(why, by))
 
     atrip = awaitable(trip)
 
@@ -88,8 +89,7 @@ class Breakers(Namespace):
         Raises:
             UsageError: no declared job type has this breaker, or an argument cannot be stored.
         """
-        place = _check_name(name), _check_key(key)
-        return ops.reset_breaker(*place, check_why(why), check_by(by))
+        return ops.ask("breaker_reset", **_check_place(name, key), **check_who(why, by))
 
     areset = awaitable(reset)
 
@@ -98,5 +98,6 @@ def _check_name(name: str) -> str:
     return check_text(name, "a breaker's name", NAME_MAX)
 
 
-def _check_key(key: PlainKey | None) -> str | None:
-    return None if key is None else check_plain_key(key, "a breaker's key")
+def _check_place(name: str, key: PlainKey | None) -> dict[str, str | None]:
+    text = None if key is None else check_plain_key(key, "a breaker's key")
+    return {"name": _check_name(name), "key": text}

@@ -50,7 +50,7 @@ class Limits(Namespace):
     @both
     def list(self) -> Operation[builtins.list[LimitRecord]]:
         """List the rate limits by name, with what waits for each."""
-        return ops.list_limits()
+        return ops.ask_rows(LimitRecord, "limits_list", name=None)
 
     alist = awaitable(list)
 
@@ -89,6 +89,6 @@ class Limits(Namespace):
         yield from ops.set_limit(
             check_limit_name(name), limit, per_s, burst, check_why(why), check_by(by)
         )
-        return (yield from ops.list_limits(name))[0]
+        return (yield from ops.ask_row(LimitRecord, "limits_list", name=name))
 
     aset = awaitable(set)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import builtins
 from datetime import datetime
+from typing import Any
 
-from rota.client.base import Namespace, check_by, check_texts, check_why
+from rota.client.base import Namespace, check_texts, check_who
 from rota.client.both import awaitable, both, both_atomic
 from rota.declare.options import MAX_RUNNING_MAX
 from rota.errors import UsageError
-from rota.model.bounds import check_aware, check_integer, check_queue
+from rota.model.bounds import COUNT_MAX, check_aware, check_integer, check_queue
 from rota.model.metric import Metric
 from rota.model.units import Duration, seconds
 from rota.store import ops
 from rota.store.driver import Operation
-from rota.store.ops import ConcurrencyLimit, Pause, QueueDepth, Stats, Until
+from rota.store.ops import ConcurrencyLimit, Pause, QueueDepth, Stats
 
 LASTS_S_MIN = 0.001
 HOURS_MAX = 24 * 31
@@ -30,7 +31,7 @@ class Queues(Namespace):
     @both
     def list(self) -> Operation[builtins.list[QueueDepth]]:
         """List the queues and priorities that have due or future jobs, with their numbers."""
-        return ops.read_queues()
+        return ops.ask_rows(QueueDepth, "queues_list", limit=COUNT_MAX)
 
     alist = awaitable(list)
 
@@ -69,7 +70,7 @@ class Queues(Namespace):
     @both
     def concurrency_limits(self) -> Operation[builtins.list[ConcurrencyLimit]]:
         """List the limits of queues and job types: how many jobs run, and how many wait."""
-        return ops.read_concurrency_limits()
+        return ops.ask_rows(ConcurrencyLimit, "concurrency_limits_list")
 
     aconcurrency_limits = awaitable(concurrency_limits)
 
@@ -95,7 +96,8 @@ class Queues(Namespace):
         queue = check_queue(name, "a queue's name")
         if max_running is not None:
             _check_max_running(max_running)
-        return ops.set_max_running(queue, max_running, check_why(why), check_by(by))
+        who = check_who(why, by)
+        return ops.ask("queue_set_max_running", queue=queue, max_running=max_running, **who)
 
     aset_max_running = awaitable(set_max_running)
 
@@ -123,7 +125,8 @@ class Queues(Namespace):
                 `until` and `duration` are given.
         """
         queue = check_queue(name, "a queue's name")
-        return ops.pause_queue(queue, check_lasting(duration, until), check_why(why), check_by(by))
+        ends, who = check_lasting(duration, until), check_who(why, by)
+        return ops.ask_row(Pause, "queue_pause_for", queue=queue, **ends, **who)
 
     apause = awaitable(pause)
 
@@ -138,7 +141,7 @@ class Queues(Namespace):
             UsageError: the name, `why` or `by` cannot be stored.
         """
         queue = check_queue(name, "a queue's name")
-        return ops.resume_queue(queue, check_why(why), check_by(by))
+        return ops.ask("queue_resume", queue=queue, **check_who(why, by))
 
     aresume = awaitable(resume)
 
@@ -153,7 +156,8 @@ class Queues(Namespace):
     ) -> Operation[Pause]:
         """Pause everything: no claim that begins after this call returns takes a job, and no
         schedule fires. Arguments and errors are those of `pause`."""
-        return ops.pause_all(check_lasting(duration, until), check_why(why), check_by(by))
+        ends = check_lasting(duration, until)
+        return ops.ask_row(Pause, "pause_all_for", **ends, **check_who(why, by))
 
     apause_all = awaitable(pause_all)
 
@@ -161,7 +165,7 @@ class Queues(Namespace):
     def resume_all(self, *, why: str | None = None, by: str | None = None) -> Operation[bool]:
         """End a pause of everything; return whether there was one. Queues paused by name stay
         paused. Raises as `resume`."""
-        return ops.resume_all(check_why(why), check_by(by))
+        return ops.ask("resume_all", **check_who(why, by))
 
     aresume_all = awaitable(resume_all)
 
@@ -173,14 +177,14 @@ class Queues(Namespace):
         Raises:
             UsageError: `why` or `by` cannot be stored.
         """
-        return ops.resume_copy(check_why(why), check_by(by))
+        return ops.ask("resume_copy", **check_who(why, by))
 
     aresume_copy = awaitable(resume_copy)
 
     @both
     def pauses(self) -> Operation[builtins.list[Pause]]:
         """List the current pauses. A pause of everything comes first, with None as its queue."""
-        return ops.pauses()
+        return ops.ask_rows(Pause, "pauses")
 
     apauses = awaitable(pauses)
 
@@ -192,10 +196,11 @@ def _check_max_running(value: int) -> None:
         raise UsageError(f"{error}; to run none, pause the queue") from None
 
 
-def check_lasting(duration: Duration | None, until: datetime | None) -> Until:
-    """Return when something with this duration or end ends; neither is never. Raises UsageError."""
+def check_lasting(duration: Duration | None, until: datetime | None) -> dict[str, Any]:
+    """Return the parameters of an end: an instant, or seconds by the database's clock; never, if
+    both are None. Raises UsageError."""
     if duration is not None and until is not None:
         raise UsageError("give duration or until, not both")
-    if duration is not None:
-        return Until(for_s=seconds(duration, name="duration", least=LASTS_S_MIN))
-    return Until(at=None if until is None else check_aware(until, "until"))
+    least = LASTS_S_MIN
+    for_s = None if duration is None else seconds(duration, name="duration", least=least)
+    return {"until": None if until is None else check_aware(until, "until"), "for_s": for_s}

@@ -9,7 +9,7 @@ from typing import Any, Unpack
 
 import msgspec
 
-from rota.client.base import ID_MAX, LIST_MAX, Namespace, check_by, check_why
+from rota.client.base import ID_MAX, LIST_MAX, Namespace, check_who
 from rota.client.both import awaitable, both, both_atomic
 from rota.client.enqueue import refuse_too_large
 from rota.declare.connection import AnyConnection
@@ -148,7 +148,7 @@ class Schedules(Namespace):
         """Enqueue a run now, even if the schedule is paused or another run is unfinished; return
         the job's id. Raises ScheduleNotFound."""
         _check_name(name)
-        job = yield from ops.trigger_schedule(name, check_why(why), check_by(by))
+        job: int | None = yield from ops.ask("schedule_trigger", name=name, **check_who(why, by))
         if job is None:
             raise (yield from _explain_missing(name))
         return job
@@ -171,7 +171,7 @@ class Schedules(Namespace):
             ScheduleNotFound: no schedule has that name.
         """
         _check_name(name)
-        answer = yield from ops.act_on_schedule("delete", name, check_why(why), check_by(by))
+        answer = yield from ops.ask("schedule_delete", name=name, **check_who(why, by))
         if answer == "not found":
             raise (yield from _explain_missing(name))
         if answer == "code":
@@ -199,7 +199,7 @@ def _explain_missing(name: str) -> Operation[ScheduleNotFound]:
 
 def _act(verb: str, name: str, by: str | None, why: str | None) -> Operation[Schedule]:
     _check_name(name)
-    if (yield from ops.act_on_schedule(verb, name, check_why(why), check_by(by))) == "resumed":
+    if (yield from ops.ask(f"schedule_{verb}", name=name, **check_who(why, by))) == "resumed":
         yield from plan_new(name)
     return (yield from _read(name))
 
@@ -213,8 +213,9 @@ def put_schedule(
         bytes(row["payload"]).decode(),
         None if meta is None else bytes(meta).decode(),
     )
-    answer = yield from ops.put_schedule(
-        msgspec.json.encode(row).decode(), origin, check_why(why), check_by(by)
+    encoded = msgspec.json.encode(row).decode()
+    answer = yield from ops.ask(
+        "schedule_put", schedule=encoded, origin=origin, **check_who(why, by)
     )
     if answer == "code":
         raise UsageError(

@@ -63,7 +63,7 @@ class Session(DirectClient):
 
     def ids_behind(self) -> list[Behind]:
         """List the sequences behind their ids, which `queues.resume_copy` moves."""
-        return self.run(ops.ids_behind())
+        return self.run(ops.ask_rows(Behind, "ids_behind", limit=None))
 
 
 @contextmanager

@@ -472,7 +472,7 @@ def test_a_read_only_server_raises_server_trouble_of_its_own(adapter: Adapter) -
     with pytest.raises(ServerTrouble) as trouble:
         adapter.run(ops.insert(row()))
     assert trouble.value.is_read_only
-    assert adapter.run(ops.pauses()) == []
+    assert adapter.run(ops.ask_rows(ops.Pause, "pauses")) == []
 
 
 @pytest.mark.system

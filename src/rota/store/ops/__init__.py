@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from rota.store.ops.actions import *
 from rota.store.ops.alert import *
+from rota.store.ops.ask import *
 from rota.store.ops.awaited import *
 from rota.store.ops.breaker import *
 from rota.store.ops.call import *

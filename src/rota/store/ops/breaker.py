@@ -1,4 +1,4 @@
-"""Breakers: what workers ask and record, and what people read, trip and reset."""
+"""Breakers: what workers record, and what people read."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from rota.errors import UsageError
 from rota.model.breaker import BreakerRules, EndpointHealth
 from rota.model.record import Record
 from rota.store.driver import Operation, Query
-from rota.store.errors import INVALID_PARAMETER, RowLocked, RowRefused, Unstorable
+from rota.store.errors import RowLocked, RowRefused
 from rota.store.ops.lease import Refused
-from rota.store.ops.pause import Until
 
 BreakerPlace = tuple[str, str]
 """The name and the key of a breaker; without keys the key is ''."""
@@ -77,37 +75,6 @@ def record_at_breakers(results: Sequence[EndpointResult]) -> Operation[list[Reco
     except (RowRefused, RowLocked) as error:
         return Refused(error.summary, locked=isinstance(error, RowLocked), of_row=False)
     return [Recorded((name, key), wait_s, change) for name, key, wait_s, change in rows]
-
-
-def list_breakers(name: str | None, limit: int) -> Operation[list[BreakerRecord]]:
-    rows = yield Query("breakers_list", {"name": name, "limit": limit})
-    return [BreakerRecord(*row) for row in rows]
-
-
-def trip_breaker(
-    name: str, key: str | None, until: Until, why: str | None, by: str
-) -> Operation[None]:
-    """Open a breaker by hand. Raises UsageError if no job type declares it."""
-    lasts = {"until": until.at, "for_s": until.for_s}
-    yield from _change(
-        "breaker_trip_for", {"name": name, "key": key, **lasts, "why": why, "by": by}
-    )
-
-
-def reset_breaker(name: str, key: str | None, why: str | None, by: str) -> Operation[int]:
-    """Close a breaker by hand; return how many keys were not closed, or had failures. Raises
-    UsageError if no job type declares it."""
-    params = {"name": name, "key": key, "why": why, "by": by}
-    return (yield from _change("breaker_reset", params))  # type: ignore[no-any-return]
-
-
-def _change(name: str, params: dict[str, Any]) -> Operation[Any]:
-    try:
-        return (yield Query(name, params))[0][0]
-    except Unstorable as error:
-        if error.sqlstate != INVALID_PARAMETER:
-            raise
-        raise UsageError(error.first_line) from None
 
 
 def _describe(result: EndpointResult) -> dict[str, Any]:

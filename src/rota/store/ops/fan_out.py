@@ -1,4 +1,4 @@
-"""How batches are made, counted and read."""
+"""How batches are made and counted."""
 
 from __future__ import annotations
 
@@ -6,12 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from rota.errors import UsageError
-from rota.model.awaited import JobResult
-from rota.model.batch import Batch
 from rota.model.job import Enqueued
 from rota.store.driver import Operation, Query, format_numbers
-from rota.store.errors import INVALID_PARAMETER, Unstorable
+from rota.store.ops.ask import ask
 from rota.store.ops.enqueue import NewRow, insert_many
 
 FOLD_MAX = 10_000
@@ -29,19 +26,13 @@ def insert_batch(
 
     Raises UsageError if there is no such parent, or it has ended.
     """
-    asked = {"then": _encode_then(then) if then else None, "on_failure": on_failure}
-    try:
-        [[id_]] = yield Query("batch_open", {**asked, "parent": parent})
-    except Unstorable as error:
-        if error.sqlstate != INVALID_PARAMETER:
-            raise
-        raise UsageError(error.first_line) from None
+    encoded = _encode_then(then) if then else None
+    id_ = yield from ask("batch_open", then=encoded, on_failure=on_failure, parent=parent)
     inserted = yield from insert_many(rows, id_)
     members = [job.id for job in inserted if job.created]
     joined = [] if members else [job.id for job in inserted]
     added = {"ids": format_numbers(members), "joined": format_numbers(joined)}
-    [[kept]] = yield Query("batch_add", {"batch": id_, **added})
-    return kept, inserted
+    return (yield from ask("batch_add", batch=id_, **added)), inserted
 
 
 def fold_batches(limit: int = FOLD_MAX) -> Operation[bool]:
@@ -60,27 +51,6 @@ def fold_all_batches() -> Operation[None]:
 def mend_batches(limit: int) -> Operation[int]:
     """Count members that were deleted by hand; return in how many batches."""
     return (yield Query("batches_mend", {"limit": limit}))[0][0]  # type: ignore[no-any-return]
-
-
-def find_batches(id_: int | None, before: int | None, limit: int) -> Operation[list[Batch]]:
-    rows = yield Query("batches_list", {"id": id_, "before": before, "limit": limit})
-    return [Batch(*row) for row in rows]
-
-
-def find_members(batch: int, after: int, limit: int) -> Operation[list[int]]:
-    """Return the ids of members that have not ended, in order, behind `after`."""
-    rows = yield Query("batch_members", {"batch": batch, "after": after, "limit": limit})
-    return [row[0] for row in rows]
-
-
-def find_inner_batches(batch: int) -> Operation[list[int]]:
-    return [row[0] for row in (yield Query("batch_tree", {"batch": batch}))]
-
-
-def read_batch_results(batch: int, after: int, limit: int) -> Operation[list[JobResult]]:
-    """Read the results of members, in the order of their insertion, behind the id `after`."""
-    rows = yield Query("batch_results", {"batch": batch, "after": after, "limit": limit})
-    return [JobResult(*row) for row in rows]
 
 
 def _encode_then(then: Mapping[str, NewRow]) -> str:

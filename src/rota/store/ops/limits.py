@@ -98,10 +98,6 @@ def set_limit(
     yield from _ask("limit_set", name, starts=starts, per=per, burst=burst, why=why, by=by)
 
 
-def list_limits(name: str | None = None) -> Operation[list[LimitRecord]]:
-    return [LimitRecord(*row) for row in (yield Query("limits_list", {"name": name}))]
-
-
 def _ask(query: str, name: str, **params: Any) -> Operation[list[Row]]:
     try:
         return (yield Query(query, {"name": name, **params}))

@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from rota.errors import JobNotFound
-from rota.model.bounds import COUNT_MAX
 from rota.model.job import Job, Status
 from rota.model.record import Record
 from rota.store.columns import JOB
@@ -193,11 +192,6 @@ class QueueDepth(Record, frozen=True):
     """Seconds since `oldest_due`; None: no job is due."""
 
 
-def read_queues() -> Operation[list[QueueDepth]]:
-    """Read the queues and priorities that have jobs due or to come."""
-    return [QueueDepth(*row) for row in (yield Query("queues_list", {"limit": COUNT_MAX}))]
-
-
 class AlertRecord(Record, frozen=True):
     """An alert that stands, or ended within a day."""
 
@@ -221,11 +215,6 @@ class AlertRecord(Record, frozen=True):
     """What was found, in a sentence."""
     severity: str
     """`warning` or `critical`, as last reported."""
-
-
-def read_alerts() -> Operation[list[AlertRecord]]:
-    """Read the alerts that stand, and alerts that ended within a day."""
-    return [AlertRecord(*row) for row in (yield Query("alerts"))]
 
 
 def read_top(limits: dict[str, Any]) -> Operation[dict[str, Any]]:

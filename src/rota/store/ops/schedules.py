@@ -1,14 +1,13 @@
-"""How schedules are declared, planned and advanced, and what people do to them."""
+"""How schedules are declared, planned and advanced."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
 
-from rota.errors import UsageError
 from rota.model.schedule import Due, Plan, Run, Schedule
 from rota.store.driver import Operation, Query
-from rota.store.errors import INVALID_PARAMETER, RowRefused, Unstorable
+from rota.store.errors import RowRefused
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,28 +107,3 @@ def schedules(name: str | None = None) -> Operation[list[Schedule]]:
 def runs(schedule: str, before: int | None, limit: int) -> Operation[list[Run]]:
     rows = yield Query("schedule_runs", {"schedule": schedule, "before": before, "limit": limit})
     return [Run(**dict(zip(Run.__struct_fields__, row, strict=True))) for row in rows]
-
-
-def put_schedule(schedule: str, origin: str, why: str | None, by: str) -> Operation[str]:
-    """Create or change a schedule, a JSON object; return `made`, `changed` or `code`. Raises
-    UsageError if its jobs lack the group key that their type declares."""
-    params = {"schedule": schedule, "origin": origin, "why": why, "by": by}
-    try:
-        rows = yield Query("schedule_put", params)
-    except Unstorable as error:
-        if error.sqlstate != INVALID_PARAMETER:
-            raise
-        raise UsageError(error.first_line.removeprefix("rota.schedule_put: ")) from None
-    return rows[0][0]  # type: ignore[no-any-return]
-
-
-def act_on_schedule(verb: str, name: str, why: str | None, by: str) -> Operation[str]:
-    """Pause, resume or delete a schedule; return the database's answer."""
-    rows = yield Query(f"schedule_{verb}", {"name": name, "why": why, "by": by})
-    return rows[0][0]  # type: ignore[no-any-return]
-
-
-def trigger_schedule(name: str, why: str | None, by: str) -> Operation[int | None]:
-    """Enqueue a run of a schedule now; return its job; None: there is no such schedule."""
-    rows = yield Query("schedule_trigger", {"name": name, "why": why, "by": by})
-    return rows[0][0]  # type: ignore[no-any-return]

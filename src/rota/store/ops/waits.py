@@ -1,4 +1,4 @@
-"""Ordered groups and concurrency limits: what people read of them, and the limit that they set."""
+"""Ordered groups and concurrency limits: what people read of them."""
 
 from __future__ import annotations
 
@@ -81,10 +81,6 @@ def _make_group(row: Row) -> Group:
 _holders = msgspec.json.Decoder(list[GroupHolder])
 
 
-def read_concurrency_limits() -> Operation[list[ConcurrencyLimit]]:
-    return [ConcurrencyLimit(*row) for row in (yield Query("concurrency_limits_list"))]
-
-
 def explain(jobs: Sequence[Job]) -> Operation[list[Job]]:
     live = [job.id for job in jobs if job.finished_at is None]
     rows = (yield Query("jobs_held", {"ids": live})) if live else ()
@@ -105,11 +101,3 @@ def _make_facts(row: Row) -> WaitFacts:
 
 _awaited = msgspec.json.Decoder(Awaited)
 _wait_holders = msgspec.json.Decoder(tuple[Holder, ...])
-
-
-def set_max_running(
-    queue: str, max_running: int | None, why: str | None, by: str
-) -> Operation[int | None]:
-    """Set the limit of a queue; None: it has none. Return the limit before."""
-    asked = {"queue": queue, "max_running": max_running, "why": why, "by": by}
-    return (yield Query("queue_set_max_running", asked))[0][0]  # type: ignore[no-any-return]

@@ -5,14 +5,16 @@ from __future__ import annotations
 import builtins
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from rota.client.base import LIST_MAX, Namespace, check_id
 from rota.client.both import awaitable, both
-from rota.client.carry import carry_meta
 from rota.client.enqueue import (
-    MANY,
+    OF_MANY,
     ONE,
     EnqueueCalls,
+    Prepared,
     Then,
     check_job,
     find_connection,
@@ -29,6 +31,7 @@ from rota.model.bounds import check_integer
 from rota.model.job import Action, Enqueued
 from rota.model.units import plural
 from rota.store import ops
+from rota.store.db import RunOptions
 from rota.store.driver import Operation
 from rota.store.errors import PayloadRefused
 
@@ -87,12 +90,8 @@ class BatchCalls(EnqueueCalls):
             PayloadError, KeyTaken, DatabaseUnavailable: as `enqueue_many`.
         """
         request = _read_request(jobs, then, on_failure, parent)
-        given = find_connection(request.jobs, connection)
-        joins = self._check_joins(request.jobs, given)
-        with carry_meta(self._enqueue_arounds, request.all_jobs) as carried:
-            inserting = self._insert_batch(request, carried)
-            made = self._run(inserting, given, atomic=True, joins=joins, patience=MANY)
-            return _refuse_no_batch(*made)
+        with self._prepare_batch(request, connection) as (operation, given, how):
+            return _refuse_no_batch(*self._run(operation, given, **how))
 
     async def abatch(
         self,
@@ -106,28 +105,28 @@ class BatchCalls(EnqueueCalls):
     ) -> NewBatch:
         """Insert jobs that are followed as one. Arguments and errors are those of `batch`."""
         request = _read_request(jobs, then, on_failure, parent)
+        with self._prepare_batch(request, connection) as (operation, given, how):
+            return _refuse_no_batch(*await self._arun(operation, given, **how))
+
+    def _prepare_batch(
+        self, request: _BatchRequest, connection: Any
+    ) -> Prepared[tuple[int | None, builtins.list[Enqueued]]]:
         given = find_connection(request.jobs, connection)
-        joins = self._check_joins(request.jobs, given)
-        with carry_meta(self._enqueue_arounds, request.all_jobs) as carried:
-            inserting = self._insert_batch(request, carried)
-            made = await self._arun(inserting, given, atomic=True, joins=joins, patience=MANY)
-            return _refuse_no_batch(*made)
+        insert = partial(self._insert_batch, request)
+        return self._prepare(request.jobs, given, insert, OF_MANY, [*request.then.values()])
 
-    def _enqueue_then(self, job: NewJob, then: Then) -> Enqueued:
-        request, given = _read_request([job], then, "continue", None), job.options.connection
-        joins = self._check_joins(request.jobs, given)
-        with carry_meta(self._enqueue_arounds, request.all_jobs) as carried:
-            inserting = self._insert_batch(request, carried)
-            _, [made] = self._run(inserting, given, atomic=True, joins=joins, patience=ONE)
-            return made
+    def _prepare_then(self, job: NewJob, then: Then) -> Prepared[Enqueued]:
+        request = _read_request([job], then, "continue", None)
+        insert = partial(self._insert_first, request)
+        how: RunOptions = {**OF_MANY, "patience": ONE}
+        return self._prepare([job], job.options.connection, insert, how, [*request.then.values()])
 
-    async def _aenqueue_then(self, job: NewJob, then: Then) -> Enqueued:
-        request, given = _read_request([job], then, "continue", None), job.options.connection
-        joins = self._check_joins(request.jobs, given)
-        with carry_meta(self._enqueue_arounds, request.all_jobs) as carried:
-            inserting = self._insert_batch(request, carried)
-            _, [made] = await self._arun(inserting, given, atomic=True, joins=joins, patience=ONE)
-            return made
+    def _insert_first(
+        self, request: _BatchRequest, carried: Sequence[NewJob]
+    ) -> Operation[Enqueued]:
+        """Insert a batch of one job; return this job."""
+        _, [made] = yield from self._insert_batch(request, carried)
+        return made
 
     def _insert_batch(
         self, request: _BatchRequest, carried: Sequence[NewJob]
@@ -258,10 +257,6 @@ class _BatchRequest:
     then: Mapping[str, NewJob]
     on_failure: str
     parent: int | None
-
-    @property
-    def all_jobs(self) -> builtins.list[NewJob]:
-        return [*self.jobs, *self.then.values()]
 
 
 def _read_request(

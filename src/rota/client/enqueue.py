@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any, Unpack, overload
+from typing import Any, TypeVar, Unpack, overload
 
 from msgspec.structs import astuple
 
@@ -22,7 +23,7 @@ from rota.errors import PayloadError, UsageError
 from rota.model.bounds import NAME_MAX, check_text
 from rota.model.job import Enqueued
 from rota.store import ops
-from rota.store.db import LOCK_TIMEOUT_S, STATEMENT_TIMEOUT_S, Patience
+from rota.store.db import LOCK_TIMEOUT_S, STATEMENT_TIMEOUT_S, Patience, RunOptions
 from rota.store.driver import Operation
 from rota.store.errors import PayloadRefused
 from rota.store.ops import CommonColumns, NewRow
@@ -34,8 +35,13 @@ MANY = Patience(
     ops.IN_FLIGHT * STATEMENT_TIMEOUT_S + 5.0,  # the answers to so many INSERTs come as one
     "the jobs may have been inserted, all of them: look for them, or enqueue them with keys",
 )
+OF_ONE: RunOptions = {"patience": ONE}
+OF_MANY: RunOptions = {"patience": MANY, "atomic": True}
 
-
+T = TypeVar("T")
+Insertion = tuple[Operation[T], Any, RunOptions]
+"""The operation of a call that enqueues, its connection and the options of its run."""
+Prepared = AbstractContextManager[Insertion[T]]
 Then = NewJob | Mapping[str, NewJob]
 """The job that follows others, or a job for each outcome: `succeeded`, `failed`."""
 
@@ -97,25 +103,9 @@ class EnqueueCalls(Caller):
             PayloadError: the arguments have no JSON form, do not fit, or are too large.
             UsageError, KeyTaken, DatabaseUnavailable: as `JobType.enqueue`.
         """
-        if (
-            not isinstance(job, NewJob)
-            or arguments is not None
-            or connection is not None
-            or options
-        ):
-            found = self._prepare_by_name(job, arguments, connection, then, options)
-            if isinstance(found, UntypedJob):
-                with gather_meta(self._enqueue_arounds, []) as meta:
-                    return self._run(found.insert(meta), found.connection, patience=ONE)
-            job = found
-        if then is not None:
-            return self._enqueue_then(job, then)
-        given = job.options.connection
-        joins = self._check_joins([job], given)
-        if self._enqueue_arounds:
-            with carry_meta(self._enqueue_arounds, [job]) as jobs:
-                return self._run(self._enqueue(jobs[0]), given, joins=joins, patience=ONE)
-        return self._run(self._enqueue(job), given, joins=joins, patience=ONE)
+        with self._prepare_one(job, arguments, connection, then, options) as insertion:
+            operation, given, how = insertion
+            return self._run(operation, given, **how)
 
     @overload
     async def aenqueue(self, job: NewJob, /, *, then: Then | None = None) -> Enqueued: ...
@@ -141,25 +131,9 @@ class EnqueueCalls(Caller):
         **options: Any,
     ) -> Enqueued:
         """Insert a job. Arguments and errors are those of `enqueue`."""
-        if (
-            not isinstance(job, NewJob)
-            or arguments is not None
-            or connection is not None
-            or options
-        ):
-            found = self._prepare_by_name(job, arguments, connection, then, options)
-            if isinstance(found, UntypedJob):
-                with gather_meta(self._enqueue_arounds, []) as meta:
-                    return await self._arun(found.insert(meta), found.connection, patience=ONE)
-            job = found
-        if then is not None:
-            return await self._aenqueue_then(job, then)
-        given = job.options.connection
-        joins = self._check_joins([job], given)
-        if self._enqueue_arounds:
-            with carry_meta(self._enqueue_arounds, [job]) as jobs:
-                return await self._arun(self._enqueue(jobs[0]), given, joins=joins, patience=ONE)
-        return await self._arun(self._enqueue(job), given, joins=joins, patience=ONE)
+        with self._prepare_one(job, arguments, connection, then, options) as insertion:
+            operation, given, how = insertion
+            return await self._arun(operation, given, **how)
 
     def enqueue_many(
         self, jobs: Iterable[NewJob], /, *, connection: Connection | None = None
@@ -178,34 +152,58 @@ class EnqueueCalls(Caller):
                 inserted.
             DatabaseUnavailable: the database does not answer.
         """
-        listed = list_jobs(jobs)
-        given = find_connection(listed, connection)
-        joins = self._check_joins(listed, given)
-        with carry_meta(self._enqueue_arounds if listed else (), listed) as carried:
-            inserting = self._enqueue_many(carried)
-            return self._run(inserting, given, atomic=True, joins=joins, patience=MANY)
+        with self._prepare_many(jobs, connection) as (operation, given, how):
+            return self._run(operation, given, **how)
 
     async def aenqueue_many(
         self, jobs: Iterable[NewJob], /, *, connection: AsyncConnection | None = None
     ) -> list[Enqueued]:
         """Insert jobs of any types, as `enqueue_many`."""
-        listed = list_jobs(jobs)
-        given = find_connection(listed, connection)
-        joins = self._check_joins(listed, given)
-        with carry_meta(self._enqueue_arounds if listed else (), listed) as carried:
-            inserting = self._enqueue_many(carried)
-            return await self._arun(inserting, given, atomic=True, joins=joins, patience=MANY)
+        with self._prepare_many(jobs, connection) as (operation, given, how):
+            return await self._arun(operation, given, **how)
 
     def _make_statement(self, job: NewJob, paramstyle: str) -> tuple[str, Any]:
         return make_statement(make_rows([job])[0], self.schema, paramstyle)
 
-    @abstractmethod
-    def _enqueue_then(self, job: NewJob, then: Then) -> Enqueued:
-        """Insert a job that another job follows."""
+    def _prepare_one(
+        self, job: Any, arguments: Any, connection: Any, then: Then | None, options: Any
+    ) -> Prepared[Enqueued]:
+        is_plain = isinstance(job, NewJob) and arguments is None and connection is None
+        if options or not is_plain:
+            job = self._prepare_by_name(job, arguments, connection, then, options)
+            if isinstance(job, UntypedJob):
+                return self._prepare_untyped(job)
+        if then is not None:
+            return self._prepare_then(job, then)
+        return self._prepare([job], job.options.connection, self._enqueue, OF_ONE)
+
+    def _prepare_many(self, jobs: Iterable[NewJob], connection: Any) -> Prepared[list[Enqueued]]:
+        listed = list_jobs(jobs)
+        given = find_connection(listed, connection)
+        return self._prepare(listed, given, self._enqueue_many, OF_MANY)
 
     @abstractmethod
-    async def _aenqueue_then(self, job: NewJob, then: Then) -> Enqueued:
-        """As `_enqueue_then`, to be awaited."""
+    def _prepare_then(self, job: NewJob, then: Then) -> Prepared[Enqueued]:
+        """Prepare the insertion of a job that another job follows."""
+
+    @contextmanager
+    def _prepare(
+        self,
+        jobs: Sequence[NewJob],
+        connection: Any,
+        insert: Callable[[Sequence[NewJob]], Operation[T]],
+        how: RunOptions,
+        following: Sequence[NewJob] = (),
+    ) -> Iterator[Insertion[T]]:
+        """Go around the insertion of jobs, and of jobs that follow them, with the middleware."""
+        joins = self._check_joins(jobs, connection)
+        with carry_meta(self._enqueue_arounds, [*jobs, *following]) as carried:
+            yield insert(carried), connection, {**how, "joins": joins}
+
+    @contextmanager
+    def _prepare_untyped(self, job: UntypedJob) -> Iterator[Insertion[Enqueued]]:
+        with gather_meta(self._enqueue_arounds, []) as meta:
+            yield job.insert(meta), job.connection, OF_ONE
 
     def _prepare_by_name(
         self,
@@ -258,13 +256,13 @@ class EnqueueCalls(Caller):
             )
         return "inserted"
 
-    def _enqueue(self, job: NewJob) -> Operation[Enqueued]:
-        [row] = make_rows([job])
-        yield from self._refuse_large([job], indexed=False)
+    def _enqueue(self, jobs: Sequence[NewJob]) -> Operation[Enqueued]:
+        [row] = make_rows(jobs)
+        yield from self._refuse_large(jobs, indexed=False)
         try:
             return (yield from ops.insert(row))
         except PayloadRefused as error:
-            raise self._explain_refusal([job], error, indexed=False) from None
+            raise self._explain_refusal(jobs, error, indexed=False) from None
 
     def _enqueue_many(self, jobs: Sequence[NewJob]) -> Operation[list[Enqueued]]:
         rows = make_rows(jobs)

@@ -211,16 +211,16 @@ class Harness:
             WrongStatus: the job is neither queued nor failed.
         """
         if isinstance(job, NewJob):
-            with carry_meta(self.app._enqueue_arounds, [job]) as [carried]:
-                enqueued = self._run(self.app._enqueue(carried), job.options.connection)
+            with carry_meta(self.app._enqueue_arounds, [job]) as jobs:
+                enqueued = self._run(self.app._enqueue(jobs), job.options.connection)
             job = twice.check_new(enqueued)
         return self._work("perform", pick_one(check_id(job)), 1)[0]
 
     async def aperform(self, job: NewJob | int) -> Performed:
         """As `perform`, on the running loop."""
         if isinstance(job, NewJob):
-            with carry_meta(self.app._enqueue_arounds, [job]) as [carried]:
-                enqueued = await self._arun(self.app._enqueue(carried), job.options.connection)
+            with carry_meta(self.app._enqueue_arounds, [job]) as jobs:
+                enqueued = await self._arun(self.app._enqueue(jobs), job.options.connection)
             job = twice.check_new(enqueued)
         return (await self._awork(pick_one(check_id(job)), 1))[0]
 

@@ -105,8 +105,8 @@ class _Runs:
     async def _enqueue(self) -> int:
         # In a queue of its own: a worker of this database would take the job between two runs.
         new_job = self._new_job.using(queue=f"run_twice:{secrets.token_hex(8)}")
-        with carry_meta(self._app._enqueue_arounds, [new_job]) as [carried]:
-            enqueued = await self._app._arun(self._app._enqueue(carried))
+        with carry_meta(self._app._enqueue_arounds, [new_job]) as jobs:
+            enqueued = await self._app._arun(self._app._enqueue(jobs))
         return check_new(enqueued)
 
     async def _run(self, run: KilledRun, what: str) -> KilledRun:

@@ -70,6 +70,6 @@ class Sink(Post):
 def receive(seed: int) -> Iterator[Sink]:
     """Take mails for a block."""
     sink = Sink(seed)
-    with serving(sink, enable_SMTPUTF8=True) as sink.port:
+    with serving(sink) as sink.port:
         sink.url = f"smtp://127.0.0.1:{sink.port}?starttls=never"
         yield sink

@@ -77,6 +77,6 @@ class Post:
 def posting() -> Iterator[Post]:
     """Take mails for a block."""
     post = Post()
-    with serving(post, enable_SMTPUTF8=True) as post.port:
+    with serving(post) as post.port:
         post.url = f"smtp://127.0.0.1:{post.port}"
         yield post

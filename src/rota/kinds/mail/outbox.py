@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Iterator
 from contextlib import contextmanager
 from email import message_from_bytes, policy
 from email.message import EmailMessage
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import rota
@@ -35,7 +31,7 @@ def outbox(mailer: Mailer) -> Iterator[list[EmailMessage]]:
             return "250 OK"
 
     before = mailer.transport
-    with serving(Keep(), enable_SMTPUTF8=True) as port:
+    with serving(Keep()) as port:
         mailer.transport = SMTP(f"smtp://127.0.0.1:{port}?starttls=never")
         try:
             yield taken
@@ -44,40 +40,26 @@ def outbox(mailer: Mailer) -> Iterator[list[EmailMessage]]:
 
 
 @contextmanager
-def serving(handler: Any, **options: Any) -> Iterator[int]:
+def serving(handler: Any) -> Iterator[int]:
     """Let aiosmtpd serve on the loopback, in its own thread; return the port. Raises as
     `outbox`."""
     try:
-        from aiosmtpd.smtp import SMTP as Server  # noqa: N811, PLC0415 - only tests need it
+        from aiosmtpd.controller import Controller  # noqa: PLC0415 - only tests need it
     except ModuleNotFoundError:
         raise rota.errors.ConfigurationError(
             "mail.outbox needs a server for tests: pip install aiosmtpd"
         ) from None
 
-    served: list[Server] = []
-    opened: Future[tuple[int, Callable[[], object]]] = Future()
+    class Server(Controller):
+        def _trigger_server(self) -> None:
+            """Learn which port the system has chosen, before the first connection."""
+            listening: Any = self.server
+            self.port = listening.sockets[0].getsockname()[1]
+            super()._trigger_server()  # type: ignore[no-untyped-call]
 
-    async def serve() -> None:
-        loop, ended = asyncio.get_running_loop(), asyncio.Event()
-
-        def make() -> Server:
-            served.append(Server(handler, loop=loop, hostname="localhost", **options))
-            return served[-1]
-
-        server = await loop.create_server(make, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        opened.set_result((port, partial(loop.call_soon_threadsafe, ended.set)))
-        await ended.wait()
-        server.close()
-        for one in served:
-            if one.transport is not None:
-                one.transport.close()
-
-    thread = threading.Thread(target=asyncio.run, args=[serve()], name="rota outbox")
-    thread.start()
-    port, end = opened.result()
+    server = Server(handler, "127.0.0.1", 0, server_hostname="localhost")
+    server.start()
     try:
-        yield port
+        yield server.port
     finally:
-        end()
-        thread.join()
+        server.stop()

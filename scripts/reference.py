@@ -14,7 +14,6 @@ import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import fields
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -402,7 +401,7 @@ def event_page(*, is_whole: bool = False) -> str:
         if isinstance(kind, str):
             lines += [f"\n## {kind}\n"]
         elif kind is events.JobEvent:
-            shared = ", ".join(f"`{one.name}`" for one in fields(kind))
+            shared = ", ".join(f"`{name}`" for name in kind.__struct_fields__)
             lines += [f"All of them have {shared}, as `JobEvent` has. Its subclasses:\n"]
         elif not kind.__subclasses__():
             lines += [*_event_section(kind, is_whole)]
@@ -420,11 +419,10 @@ def _event_section(kind: type[events.Event], is_whole: bool) -> Iterator[str]:
     yield f"### {kind.__name__}\n"
     yield f"Level {logging.getLevelName(kind.level).lower()}. {write_doc(kind)}\n"
     said = option_meanings(kind)
-    shared = {one.name for one in fields(events.JobEvent)}
-    is_of_job = issubclass(kind, events.JobEvent)
-    for one in fields(kind):
-        if is_whole and not (is_of_job and one.name in shared):
-            yield f"- `{one.name}`: {said[one.name]}"
+    shared = events.JobEvent.__struct_fields__ if issubclass(kind, events.JobEvent) else ()
+    for name in kind.__struct_fields__:
+        if is_whole and name not in shared:
+            yield f"- `{name}`: {said[name]}"
     yield ""
 
 

@@ -13,14 +13,17 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
+import msgspec
+
 from rota.declare.context import find_context
 from rota.errors import UsageError
 from rota.model.failure import escape
+from rota.model.outcome import Failure
 from rota.model.scrub import is_hiding, mask_texts, scrub_forms
 from rota.model.scrub import scrub as scrub  # noqa: PLC0414 - also for others
 
@@ -202,7 +205,7 @@ class JsonFormatter(logging.Formatter):
         if database := os.environ.get(DATABASE_VARIABLE):
             line["database"] = _text(database)
         event = getattr(record, "rota_event", None)
-        if event is not None and is_dataclass(event):
+        if isinstance(event, msgspec.Struct):
             line["event"] = type(event).__name__
             for name, value in _facts(event).items():
                 line[name] = scrub_forms(_text(value)) if isinstance(value, str) else _plain(value)
@@ -315,9 +318,8 @@ def _stacks(record: logging.LogRecord) -> list[str]:
 def _facts(event: Any) -> dict[str, Any]:
     """Return the fields of an event, with its failure's fields on the same level."""
     facts: dict[str, Any] = {}
-    for part in fields(event):
-        value = getattr(event, part.name)
-        facts |= _facts(value) if is_dataclass(value) else {part.name: value}
+    for name, value in msgspec.structs.asdict(event).items():
+        facts |= asdict(value) if isinstance(value, Failure) else {name: value}
     return {"error" if name == "message" else name: value for name, value in facts.items()}
 
 

@@ -6,9 +6,10 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, ClassVar, Self, TypeVar
+
+import msgspec
 
 from rota.model.failure import escape, one_line
 from rota.model.job import Job
@@ -21,8 +22,7 @@ SHOWN_MAX = 20
 logger = logging.getLogger("rota")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class Event(msgspec.Struct, frozen=True, kw_only=True):
     """Something that happened in this process."""
 
     level: ClassVar[int] = logging.INFO
@@ -37,7 +37,7 @@ class Event:
 
     def _describe(self) -> str:
         """Say what happened, without the subject."""
-        return self.line.format(**{part.name: getattr(self, part.name) for part in fields(self)})
+        return self.line.format(**msgspec.structs.asdict(self))
 
     def text(self) -> str:
         """Return the line in the log."""
@@ -83,8 +83,7 @@ class Bus:
 # Jobs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobEvent(Event):
+class JobEvent(Event, frozen=True, kw_only=True):
     """A step of one attempt of a job."""
 
     job: int
@@ -120,8 +119,7 @@ class JobEvent(Event):
         return f"job {self.job} {self.job_type} attempt {self.attempt}: {self._describe()}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobClaimed(JobEvent):
+class JobClaimed(JobEvent, frozen=True, kw_only=True):
     """This worker holds the job; it starts as soon as a slot is free."""
 
     level = logging.DEBUG
@@ -130,8 +128,7 @@ class JobClaimed(JobEvent):
     """Seconds that it had been due, by the database's clock."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobSucceeded(JobEvent):
+class JobSucceeded(JobEvent, frozen=True, kw_only=True):
     """The job succeeded, and that is committed."""
 
     line = "succeeded in {ran_s:.3f} s"
@@ -139,8 +136,7 @@ class JobSucceeded(JobEvent):
     """Seconds that the handler ran."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobFailed(JobEvent):
+class JobFailed(JobEvent, frozen=True, kw_only=True):
     """The attempt failed and the job will be retried, and that is committed."""
 
     level = logging.WARNING
@@ -156,8 +152,7 @@ class JobFailed(JobEvent):
     """Seconds that the handler ran; None: it did not begin."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobDead(JobEvent):
+class JobDead(JobEvent, frozen=True, kw_only=True):
     """The job is dead, and that is committed: it waits for you."""
 
     level = logging.ERROR
@@ -168,8 +163,7 @@ class JobDead(JobEvent):
     """Seconds that the handler ran; None: it did not begin, or its worker is lost."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobCancelled(JobEvent):
+class JobCancelled(JobEvent, frozen=True, kw_only=True):
     """The handler cancelled the job, or a person did while a worker held it, or it was dropped at
     its expiry, and that is committed."""
 
@@ -180,8 +174,7 @@ class JobCancelled(JobEvent):
         return f"cancelled: {self.reason or 'no reason given'}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobSnoozed(JobEvent):
+class JobSnoozed(JobEvent, frozen=True, kw_only=True):
     """The handler delayed the job without charging the attempt, and that is committed."""
 
     run_in_s: float
@@ -193,8 +186,7 @@ class JobSnoozed(JobEvent):
         return f"snoozed for {self.run_in_s:.1f} s: {self.reason or 'no reason given'}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobWaiting(JobEvent):
+class JobWaiting(JobEvent, frozen=True, kw_only=True):
     """The handler lets the job wait until other jobs have ended, and that is committed."""
 
     awaited: tuple[int, ...]
@@ -206,8 +198,7 @@ class JobWaiting(JobEvent):
         return f"waits for {len(self.awaited)} jobs, the last of them {self.awaited[-1]}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobHandedBack(JobEvent):
+class JobHandedBack(JobEvent, frozen=True, kw_only=True):
     """The job returned to the queue without using an attempt, and that is committed: its worker
     goes down, its payload does not fit this release, its breaker opened before it began, it came
     too late for the start that its rate limit gave it, or its handler raised `RateLimited`."""
@@ -228,8 +219,7 @@ class JobHandedBack(JobEvent):
         return f"returned to the queue{for_s}: {self.why}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PayloadUnread(JobEvent):
+class PayloadUnread(JobEvent, frozen=True, kw_only=True):
     """This release cannot read the payloads of a type: such jobs wait for another release. Emitted
     at the first such job, once for each process and type."""
 
@@ -242,8 +232,7 @@ class PayloadUnread(JobEvent):
     """What does not fit: the argument and why, without its value."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobReaped(JobEvent):
+class JobReaped(JobEvent, frozen=True, kw_only=True):
     """Another worker's lease expired; its attempt counts as lost. `worker` is that worker."""
 
     level = logging.WARNING
@@ -256,16 +245,14 @@ class JobReaped(JobEvent):
         return logging.ERROR if self.status == "dead" else self.level
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseLost(JobEvent):
+class LeaseLost(JobEvent, frozen=True, kw_only=True):
     """This worker no longer holds the job; the outcome of its handler is discarded."""
 
     level = logging.ERROR
     line = "lease lost by {worker}; its outcome is discarded"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutcomeRefused(JobEvent):
+class OutcomeRefused(JobEvent, frozen=True, kw_only=True):
     """The database refuses this attempt's outcome, while it accepts others.
 
     Emitted once per attempt. The worker retries for `for_s` seconds, then leaves the job to its
@@ -286,8 +273,7 @@ class OutcomeRefused(JobEvent):
         return f"the database refuses its outcome; retrying {until}: {self.reason}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandlerAbandoned(JobEvent):
+class HandlerAbandoned(JobEvent, frozen=True, kw_only=True):
     """A handler keeps running past its timeout and does not stop. Its slot is abandoned, and its
     outcome is discarded. When `abandoned` reaches `slots`, the worker ends with WorkerExhausted."""
 
@@ -302,8 +288,7 @@ class HandlerAbandoned(JobEvent):
 # Workers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerStarted(Event):
+class WorkerStarted(Event, frozen=True, kw_only=True):
     """A worker is about to claim."""
 
     line = "worker {worker} started, release {release}, queues {queues}; {urgent_slots}"
@@ -317,8 +302,7 @@ class WorkerStarted(Event):
     """How many of the slots are for jobs with a priority above 0."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerStopped(Event):
+class WorkerStopped(Event, frozen=True, kw_only=True):
     """A worker has ended. An ERROR if it could not record all that its jobs had done."""
 
     worker: str
@@ -343,8 +327,7 @@ class WorkerStopped(Event):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoopBlocked(Event):
+class LoopBlocked(Event, frozen=True, kw_only=True):
     """The worker's event loop is blocked: only the renewal of its leases runs. Emitted once after a
     second, and again when the loop is free (`over`)."""
 
@@ -366,8 +349,7 @@ class LoopBlocked(Event):
         return f"{who} {verb} the event loop for {self.blocked_s:.1f} s at {self.place}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DatabaseLost(Event):
+class DatabaseLost(Event, frozen=True, kw_only=True):
     """A part of the worker could not reach the database and tries again."""
 
     level = logging.WARNING
@@ -385,8 +367,7 @@ class DatabaseLost(Event):
         return f"{self.service}: {what}, next try in {self.retry_in_s:.1f} s: {self.reason}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DatabaseCopied(Event):
+class DatabaseCopied(Event, frozen=True, kw_only=True):
     """This is a restored copy: the worker claims nothing and does no maintenance until you release
     the copy. Emitted once a minute."""
 
@@ -399,8 +380,7 @@ class DatabaseCopied(Event):
 # Schedules
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduleEvent(Event):
+class ScheduleEvent(Event, frozen=True, kw_only=True):
     """An event of one schedule."""
 
     schedule: str
@@ -410,8 +390,7 @@ class ScheduleEvent(Event):
         return f"schedule {one_line(self.schedule)}: {self._describe()}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunEnqueued(ScheduleEvent):
+class RunEnqueued(ScheduleEvent, frozen=True, kw_only=True):
     """A scheduled time became a job."""
 
     line = "job {job} enqueued for {scheduled_for:%Y-%m-%d %H:%M}Z"
@@ -421,8 +400,7 @@ class RunEnqueued(ScheduleEvent):
     """The scheduled time, an aware datetime."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunSkipped(ScheduleEvent):
+class RunSkipped(ScheduleEvent, frozen=True, kw_only=True):
     """A scheduled time was skipped, because the earlier run `live` is not over."""
 
     level = logging.WARNING
@@ -438,8 +416,7 @@ class RunSkipped(ScheduleEvent):
     """Id of the job of the earlier run."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunsMissed(ScheduleEvent):
+class RunsMissed(ScheduleEvent, frozen=True, kw_only=True):
     """Scheduled times came while no worker was up, and are skipped by the schedule's `catch_up`."""
 
     level = logging.WARNING
@@ -456,8 +433,7 @@ class RunsMissed(ScheduleEvent):
         return f"skipped {more}{plural(self.runs, 'missed run')}; next {following}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduleRefused(ScheduleEvent):
+class ScheduleRefused(ScheduleEvent, frozen=True, kw_only=True):
     """A schedule could not be planned, or its job not enqueued."""
 
     level = logging.ERROR
@@ -471,8 +447,7 @@ class ScheduleRefused(ScheduleEvent):
         return f"{'paused' if self.paused else 'delayed'}: {one_line(self.reason)}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduleDisabled(ScheduleEvent):
+class ScheduleDisabled(ScheduleEvent, frozen=True, kw_only=True):
     """The newest release has not declared the schedule for an hour; it no longer runs."""
 
     level = logging.WARNING
@@ -482,8 +457,7 @@ class ScheduleDisabled(ScheduleEvent):
 # Breakers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BreakerOpened(Event):
+class BreakerOpened(Event, frozen=True, kw_only=True):
     """A breaker has opened, or stays open because its trial failed: its jobs wait."""
 
     level = logging.WARNING
@@ -508,8 +482,7 @@ class BreakerOpened(Event):
         return f"{name} is open for {words(self.for_s)}, {why}: {self.reason}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BreakerClosed(Event):
+class BreakerClosed(Event, frozen=True, kw_only=True):
     """The trial of a breaker has succeeded: the jobs that waited for it start."""
 
     breaker: str
@@ -528,8 +501,7 @@ def _name_breaker(breaker: str, key: str | None) -> str:
 # Alerts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlertFired(Event):
+class AlertFired(Event, frozen=True, kw_only=True):
     """An alert rule found something that a person should know. Of all processes, one emits it."""
 
     level = logging.ERROR
@@ -557,8 +529,7 @@ class AlertFired(Event):
         return f"alert {self.rule!r}: {self.message}{since}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlertOver(Event):
+class AlertOver(Event, frozen=True, kw_only=True):
     """Two evaluations in a row did not find the subject of an alert."""
 
     rule: str
@@ -577,8 +548,7 @@ class AlertOver(Event):
         return f"alert {self.rule!r} is over: {self.message} (since {since})"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlertNotSent(Event):
+class AlertNotSent(Event, frozen=True, kw_only=True):
     """A rule could not be evaluated, an alert could not be posted, or its job not enqueued. A later
     pass tries again."""
 
@@ -597,8 +567,7 @@ class AlertNotSent(Event):
 # Maintenance
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpkeepRefused(Event):
+class UpkeepRefused(Event, frozen=True, kw_only=True):
     """The database refuses what a part of the worker wants to do to one job. The job stays as it
     is; a later pass tries it again."""
 
@@ -612,8 +581,7 @@ class UpkeepRefused(Event):
     """What the database said."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionDropped(Event):
+class PartitionDropped(Event, frozen=True, kw_only=True):
     """A day of history or attempts was dropped: it is older than the setting."""
 
     line = "retention: {partition} dropped"
@@ -621,8 +589,7 @@ class PartitionDropped(Event):
     """Name of the table, such as `job_history_20260131`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionArchived(Event):
+class PartitionArchived(Event, frozen=True, kw_only=True):
     """A day of history or attempts was moved to the archive: it is older than the setting."""
 
     line = "retention: {partition} moved to the archive"
@@ -630,8 +597,7 @@ class PartitionArchived(Event):
     """Name of the table, such as `job_history_20260131`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionKept(Event):
+class PartitionKept(Event, frozen=True, kw_only=True):
     """A day that is older than the setting could not be dropped or archived yet. Usually a
     transaction has been open for long. A later pass tries again."""
 
@@ -643,8 +609,7 @@ class PartitionKept(Event):
     """Why it stays, in words."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeysFreed(Event):
+class KeysFreed(Event, frozen=True, kw_only=True):
     """Idempotency keys were freed whose live jobs had been deleted from the table by hand."""
 
     level = logging.WARNING
@@ -653,8 +618,7 @@ class KeysFreed(Event):
     """How many keys."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeadArchived(Event):
+class DeadArchived(Event, frozen=True, kw_only=True):
     """Dead jobs that no person resolved in time were moved to history, as their resolution says."""
 
     level = logging.WARNING

@@ -9,6 +9,8 @@ import threading
 import weakref
 from types import FrameType
 
+from msgspec.structs import replace
+
 from rota.declare.context import find_entered
 from rota.observe.events import Bus, LoopBlocked
 from rota.runtime.clock import Clock

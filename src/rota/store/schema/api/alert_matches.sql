@@ -30,9 +30,11 @@ begin
       else v_rule.severity
     end
   from (
-    select f.* from {schema}.alert_failed(v_rule) f where v_rule.kind in ('dead', 'same_error')
+    select d.* from {schema}.alert_dead(v_rule) d where v_rule.kind = 'dead'
     union all
-    select r.* from {schema}.alert_failure_rate(v_rule) r where v_rule.kind = 'failure_rate'
+    select e.* from {schema}.alert_same_error(v_rule) e where v_rule.kind = 'same_error'
+    union all
+    select f.* from {schema}.alert_failure_rate(v_rule) f where v_rule.kind = 'failure_rate'
     union all
     select w.*
     from {schema}.alert_waiting(v_rule) w
@@ -44,10 +46,10 @@ begin
     union all
     select l.* from {schema}.alert_limits(v_rule) l where v_rule.kind = 'limit_backlog'
     union all
-    select h.*
-    from {schema}.alert_held(v_rule) h
+    select b.*
+    from {schema}.alert_held(v_rule) b
     where v_rule.kind in (
-      'breaker_open', 'group_halted', 'payload_unread', 'paused', 'schedule_overdue', 'refused'
+      'breaker_open', 'group_halted', 'payload_unread', 'paused', 'refused', 'schedule_overdue'
     )
   ) m;
 end $$;

@@ -1,5 +1,8 @@
--- Returns the newest 10,000 attempts that failed between p_since and p_until.
-create or replace function {schema}.alert_failures(p_since timestamptz, p_until timestamptz)
+-- Returns the attempts among the newest 10,000 between p_since and p_until that failed, of a type;
+-- p_job_type NULL: of all types.
+create or replace function {schema}.alert_failures(
+  p_since timestamptz, p_until timestamptz, p_job_type text
+)
 returns table (
   job bigint,
   job_type text,
@@ -9,7 +12,7 @@ returns table (
   release text
 )
 language sql stable
-set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
+set enable_sort = off
 as $$
   select
     newest.job, newest.job_type, newest.error_type, newest.finished_at,
@@ -23,4 +26,5 @@ as $$
     limit 10000
   ) newest
   where newest.outcome in ('failed', 'dead')
+    and (p_job_type is null or newest.job_type = p_job_type)
 $$;

@@ -1,6 +1,6 @@
 -- Returns what has held jobs back for longer than the period of a rule (for alert_matches):
--- breakers that are not closed; lanes that a dead job has halted; types whose payloads no release
--- reads; pauses with due jobs; schedules that do not fire; the worker to which the database has
+-- breakers that are not closed; groups that a dead job halts; schedules that have not fired; types
+-- whose payloads no release reads; pauses with due jobs; the worker to which the database has
 -- refused something for the longest time. In a restored copy, which runs nothing, a rule of pauses
 -- says so; only `rota check` evaluates rules there.
 create or replace function {schema}.alert_held(p_rule {schema}.alert_rule)
@@ -27,13 +27,30 @@ as $$
       extract(epoch from {schema}.clock() - min(l.since))::float8,
       format(
         'ordered group %s has been halted since %s by job %s, which is dead (%s): '
-          || 'retry or archive it',
-        l.group_key, {schema}.utc_text(min(l.since)), min(l.job),
+          'retry or archive it',
+        l.group_key,
+        {schema}.utc_text(min(l.since)),
+        min(l.job),
         coalesce((array_agg(l.error_type order by l.job))[1], 'no error')
       )
     from {schema}.lanes_halted(before.at, 1000) l
     where p_rule.kind = 'group_halted'
     group by l.group_key
+    union all
+    select
+      s.name,
+      extract(epoch from {schema}.clock() - s.since)::float8,
+      case
+        when s.stopped_why is not null
+          then format('schedule %s is paused by Rota: %s', s.name, s.stopped_why)
+        else format(
+          'schedule %s was due at %s%s',
+          s.name, {schema}.utc_text(s.since), ': ' || s.last_error
+        )
+      end
+    from {schema}.schedules_overdue(p_rule.period, null::int) s
+    where p_rule.kind = 'schedule_overdue'
+      and s.since < before.at
     union all
     select
       u.job_type,
@@ -60,21 +77,6 @@ as $$
     where p_rule.kind = 'paused'
       and p.due >= p_rule.at_least
       and (p_rule.queue is null or p.queue is null or p.queue = p_rule.queue)
-    union all
-    select
-      s.name,
-      extract(epoch from {schema}.clock() - s.since)::float8,
-      case
-        when s.stopped_why is not null
-          then format('schedule %s is paused by Rota: %s', s.name, s.stopped_why)
-        else format(
-          'schedule %s was due at %s%s',
-          s.name, {schema}.utc_text(s.since), ': ' || s.last_error
-        )
-      end
-    from {schema}.schedules_overdue(p_rule.period, null::int) s
-    where p_rule.kind = 'schedule_overdue'
-      and s.since < before.at
     union all
     select '', 1, format('nothing runs until `rota queues resume --copy`: %s', i.facts ->> 'copied')
     from {schema}.installation_paused() i(facts)

@@ -119,7 +119,8 @@ def test_a_row_from_sql_says_what_no_argument_says_unless_it_was_there_before(
 def test_an_alert_and_a_follower_from_before_are_enqueued_without_a_key(
     app: rota.App, connection: Connection, export: Export
 ) -> None:
-    step = '[{"step": "fires", "subject": "s", "notifications": 0, "value": 1, "message": "m"}]'
+    found = '{"value": 1, "message": "m"}'
+    step = f'[{{"step": "fires", "subject": "s", "notifications": 0, "match": {found}}}]'
     connection.execute("update rota.alert_rule set notify_job = 'export'")
     rule_name = "(select min(name) from rota.alert_rule)"
     write = f"select problem from rota.alert_write({rule_name}, %s, '1 s')"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 import msgspec
 
@@ -67,6 +66,7 @@ def look_for_alerts(rules: Sequence[str]) -> Operation[list[AlertLook]]:
 
 _matches = msgspec.json.Decoder(list[AlertMatch])
 _standing = msgspec.json.Decoder(list[Standing])
+_message = msgspec.json.Decoder(AlertMessage)
 
 
 def write_alerts(
@@ -74,55 +74,18 @@ def write_alerts(
 ) -> Operation[list[tuple[AlertMessage, str | None]]]:
     """Write the decisions, and do not evaluate the rule again for `pause_s`. Return the
     notifications to send, each with the error that kept its job from being enqueued."""
-    steps = [
-        {
-            "step": one.step,
-            "subject": one.subject,
-            "notifications": one.notifications,
-            "value": None if one.match is None else one.match.value,
-            "message": None if one.match is None else one.match.message,
-            "severity": None if one.match is None else one.match.severity,
-        }
-        for one in decided
-    ]
     params = {
         "rule": rule,
-        "steps": msgspec.json.encode(steps).decode(),
+        "steps": msgspec.json.encode(decided).decode(),
         "pause": timedelta(seconds=pause_s),
     }
-    messages = []
-    for subject, state, since, count, value, message, severity, problem in (
-        yield Query("alert_write", params)
-    ):
-        facts: dict[str, Any] = {
-            "subject": subject,
-            "state": state,
-            "since": since,
-            "notifications": count,
-            "value": value,
-            "message": message,
-        }
-        messages.append((AlertMessage(rule=rule, severity=severity, **facts), problem))
-    return messages
+    rows = yield Query("alert_write", params)
+    return [(_message.decode(told), problem) for told, problem in rows]
 
 
 def take_unposted(limit: int) -> Operation[list[AlertMessage]]:
     """Take the notifications that are not posted; no other worker gets them for a while."""
-    columns = (
-        "rule",
-        "subject",
-        "state",
-        "severity",
-        "since",
-        "over_at",
-        "notifications",
-        "value",
-        "message",
-    )
-    return [
-        AlertMessage(**dict(zip(columns, row, strict=True)))
-        for row in (yield Query("alert_unposted", {"limit": limit}))
-    ]
+    return [_message.decode(row) for (row,) in (yield Query("alert_unposted", {"limit": limit}))]
 
 
 def mark_posted(sent: AlertMessage) -> Operation[None]:

@@ -1,19 +1,10 @@
 -- Takes the unposted notifications of alerts, for 50 s: no other worker gets them meanwhile.
--- Untried notifications come before failed ones, so that a few refused ones block none.
+-- Returns their rows as JSON. Untried notifications come before failed notifications, so that a few
+-- that are refused block none.
 -- Locks: the rows of the alerts, with SKIP LOCKED.
 -- Keeps: M86, one of all workers posts it; a failed post is retried.
 create or replace function {schema}.alert_unposted(p_limit int)
-returns table (
-  rule text,
-  subject text,
-  state text,
-  severity text,
-  since timestamptz,
-  over_at timestamptz,
-  notifications int,
-  value float8,
-  message text
-)
+returns setof text
 language sql
 as $$
   update {schema}.alert a
@@ -32,7 +23,5 @@ as $$
     limit p_limit
     for update skip locked
   )
-  returning
-    a.rule, a.subject, a.state, a.severity,
-    a.since, a.over_at, a.notifications, a.value, a.message
+  returning to_jsonb(a)::text
 $$;

@@ -1,27 +1,19 @@
 -- Writes the decisions about a rule's subjects. p_steps is an array of objects: step (fires,
--- repeats, over, missed, still), subject, notifications (the count that was read; 0: no row),
--- value, message, severity. Returns the notifications to send. A step is left out if another worker
--- has written a notification for its subject since. A job of the rule's type, if any, is enqueued
--- in the same transaction; an error that prevents it is returned as problem. The rule is not
--- evaluated again before p_pause has passed.
+-- repeats, over, missed, still), subject, notifications (the count that was read; 0: no row), match
+-- (value, message, severity; or null). Returns the rows of the notifications to send, as JSON. A
+-- step is left out if another worker has written a notification for its subject since. A job of the
+-- rule's type, if any, is enqueued in the same transaction; an error that prevents it is returned
+-- as problem. The rule is not evaluated again before p_pause has passed.
 -- Locks: the row of the rule, then the rows of its alerts, by subject.
 -- Keeps: M86, each notification is written once: the statement names the count that was read.
 create or replace function {schema}.alert_write(p_rule text, p_steps jsonb, p_pause interval)
-returns table (
-  subject text,
-  state text,
-  since timestamptz,
-  notifications int,
-  value float8,
-  message text,
-  severity text,
-  problem text
-)
+returns table (told text, problem text)
 language plpgsql
 as $$
 declare
   v_rule {schema}.alert_rule;
   v_step record;
+  v_alert {schema}.alert;
 begin
   update {schema}.alert_rule r
   set due_at = greatest(r.due_at, {schema}.clock() + p_pause)
@@ -31,9 +23,12 @@ begin
     return;
   end if;
   for v_step in
-    select *
-    from jsonb_to_recordset(p_steps)
-      s(step text, subject text, notifications int, value float8, message text, severity text)
+    select
+      s.step, s.subject, s.notifications,
+      (s.match ->> 'value')::float8 as value,
+      s.match ->> 'message' as message,
+      s.match ->> 'severity' as severity
+    from jsonb_to_recordset(p_steps) s(step text, subject text, notifications int, match jsonb)
     order by s.subject
   loop
     if v_step.step in ('missed', 'still') then
@@ -69,9 +64,9 @@ begin
       value = case when excluded.state = 'over' then a.value else excluded.value end,
       message = case when excluded.state = 'over' then a.message else excluded.message end
     where a.notifications = v_step.notifications
-    returning a.subject, a.state, a.severity, a.since, a.notifications, a.value, a.message
-    into subject, state, severity, since, notifications, value, message;
+    returning a.* into v_alert;
     continue when not found;
+    told := to_jsonb(v_alert);
     problem := null;
     if v_rule.notify_job is not null then
       begin
@@ -80,14 +75,16 @@ begin
           v_rule.notify_job,
           jsonb_build_object(
             'rule', p_rule,
-            'subject', subject,
-            'state', state,
-            'severity', severity,
-            'since', since,
-            'value', value,
-            'message', message
+            'subject', v_alert.subject,
+            'state', v_alert.state,
+            'severity', v_alert.severity,
+            'since', v_alert.since,
+            'value', v_alert.value,
+            'message', v_alert.message
           ),
-          'alert:' || md5(concat_ws(chr(10), p_rule, subject, since, notifications)),
+          'alert:' || md5(
+            concat_ws(chr(10), p_rule, v_alert.subject, v_alert.since, v_alert.notifications)
+          ),
           '{"rota.alert": true}'
         );
       exception when others then

@@ -85,13 +85,7 @@ class Alerter(Service):
                 is_good = False
                 rule = self._taken.popleft()
                 await self._link.run(ops.write_alerts(rule.name, [], STATEMENT_S / SHARE))
-                self.bus.emit(
-                    AlertNotSent(
-                        rule=one_line(rule.name),
-                        subject="",
-                        reason=f"it cannot be evaluated: {error}",
-                    )
-                )
+                self._report_unsent(rule.name, "", f"it cannot be evaluated: {error}")
             else:
                 return is_good
 
@@ -121,13 +115,8 @@ class Alerter(Service):
         for message, problem in await link.run(ops.write_alerts(rule.name, decided, pause_s)):
             self._report(message)
             if problem is not None:
-                self.bus.emit(
-                    AlertNotSent(
-                        rule=one_line(message.rule),
-                        subject=one_line(message.subject),
-                        reason=f"its job was refused: {one_line(problem)}",
-                    )
-                )
+                reason = f"its job was refused: {one_line(problem)}"
+                self._report_unsent(message.rule, message.subject, reason)
 
     def _report(self, message: AlertMessage) -> None:
         facts: dict[str, Any] = {
@@ -135,18 +124,17 @@ class Alerter(Service):
             "subject": one_line(message.subject),
             "message": one_line(message.message),
             "value": message.value,
+            "since": message.since,
         }
         if message.state == "over":
-            self.bus.emit(AlertOver(**facts, since=message.since))
+            self.bus.emit(AlertOver(**facts))
         else:
-            self.bus.emit(
-                AlertFired(
-                    **facts,
-                    since=message.since,
-                    severity=message.severity,
-                    repeated=message.state == "repeats",
-                )
-            )
+            repeated = message.state == "repeats"
+            self.bus.emit(AlertFired(**facts, severity=message.severity, repeated=repeated))
+
+    def _report_unsent(self, rule: str, subject: str, reason: str) -> None:
+        told = AlertNotSent(rule=one_line(rule), subject=one_line(subject), reason=reason)
+        self.bus.emit(told)
 
     async def _post(self, url: str) -> None:
         """Post the due alerts, at least once: a worker may end before it records a post."""
@@ -154,13 +142,7 @@ class Alerter(Service):
             try:
                 await acall(url, msgspec.json.encode(message))
             except CallFailed as error:
-                self.bus.emit(
-                    AlertNotSent(
-                        rule=one_line(message.rule),
-                        subject=one_line(message.subject),
-                        reason=str(error),
-                    )
-                )
+                self._report_unsent(message.rule, message.subject, str(error))
                 # A refused alert must not delay the others.
                 if not isinstance(error, CallRefused):
                     return

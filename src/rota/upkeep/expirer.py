@@ -52,13 +52,9 @@ class Expirer(Sweeper):
         return 0 if more else None
 
     def _make_event(self, gone: Overdue) -> JobCancelled | JobDead:
-        of: dict[str, Any] = {
-            "job": gone.job,
-            "job_type": gone.job_type,
-            "attempt": gone.attempt,
-            "claim": gone.claim,
-            "worker": self._worker,
-        }
+        names = ("job", "job_type", "attempt", "claim")
+        of: dict[str, Any] = {name: getattr(gone, name) for name in names}
+        of["worker"] = self._worker
         if gone.status == Status.CANCELLED:
             return JobCancelled(**of, reason=gone.message)
         return JobDead(**of, failure=Failure("Expired", gone.message, "fatal", "expired"))

@@ -84,13 +84,8 @@ class Reaper(Sweeper):
         if not more:
             self.reading.end(started, self.clock.monotonic() - before)
         for lost in reaped:
-            of: dict[str, Any] = {
-                "job": lost.job,
-                "job_type": lost.job_type,
-                "attempt": lost.attempt,
-                "claim": lost.claim,
-                "worker": lost.worker,
-            }
+            names = ("job", "job_type", "attempt", "claim", "worker")
+            of: dict[str, Any] = {name: getattr(lost, name) for name in names}
             self.bus.emit(JobReaped(**of, status=lost.status))
             if lost.status == Status.CANCELLED:
                 self.bus.emit(JobCancelled(**of, reason=lost.reason))

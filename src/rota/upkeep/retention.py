@@ -7,14 +7,8 @@ from functools import partial
 
 from rota.errors import DatabaseUnavailable
 from rota.model.bounds import KEYS_READ
-from rota.observe.events import (
-    Bus,
-    DeadArchived,
-    KeysFreed,
-    PartitionArchived,
-    PartitionDropped,
-    PartitionKept,
-)
+from rota.observe import events
+from rota.observe.events import Bus
 from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.runtime.service import Service
 from rota.store import ops
@@ -31,7 +25,7 @@ STEP_S = 2
 waits."""
 STEP_MARGIN_S = 0.5
 """Seconds after which the client ends the step: behind a transaction pooler the server cannot."""
-REMOVALS = {"drop": PartitionDropped, "archive": PartitionArchived}
+REMOVALS = {"drop": events.PartitionDropped, "archive": events.PartitionArchived}
 """The steps that remove a detached partition, with their events. A newer schema may have others."""
 PORTION = 1_000
 
@@ -99,11 +93,8 @@ class Retention(Service):
         taken = [
             await self._take(own, step, reports=reports) for step in due if step.step == "detach"
         ]
-        off = (
-            [step for step in await own.run(ops.partitions_due()) if step.step in REMOVALS]
-            if due
-            else []
-        )
+        left = await own.run(ops.partitions_due()) if due else []
+        off = [step for step in left if step.step in REMOVALS]
         taken += [await self._take(own, step, reports=reports) for step in off]
         return not all(taken), bool(off)
 
@@ -114,7 +105,7 @@ class Retention(Service):
         except TimeoutError:
             reason = f"it did not end within {STEP_S} s"
         if reason is not None and reports:
-            self.bus.emit(PartitionKept(partition=step.name, reason=reason))
+            self.bus.emit(events.PartitionKept(partition=step.name, reason=reason))
         elif reason is None and step.step in REMOVALS:
             self.bus.emit(REMOVALS[step.step](partition=step.name))
         return reason is None
@@ -144,14 +135,14 @@ class Retention(Service):
         """Free keys of deleted jobs: one statement for each pass, which never leaves more."""
         freed = await link.run(ops.free_keys(KEYS_READ))
         if freed:
-            self.bus.emit(KeysFreed(keys=freed))
+            self.bus.emit(events.KeysFreed(keys=freed))
         return 0
 
     async def _archive_dead(self, link: StoreLink) -> int:
         dead, refusals = await link.run(ops.archive_dead(PORTION))
         self._refused.report(refusals)
         if dead:
-            self.bus.emit(DeadArchived(jobs=dead))
+            self.bus.emit(events.DeadArchived(jobs=dead))
         return dead + len(refusals) if dead else 0
 
     async def _erase_ended(self, link: StoreLink) -> int:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import Any
 
 from rota.declare.release import VERSION
 from rota.errors import DatabaseUnavailable, UsageError
-from rota.model.schedule import plan
+from rota.model.schedule import Due, Plan, plan
 from rota.observe.events import (
+    Bus,
     RunEnqueued,
     RunSkipped,
     RunsMissed,
@@ -17,15 +19,9 @@ from rota.observe.events import (
 from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.runtime.throttle import Throttle
 from rota.store import ops
+from rota.store.link import StoreLink
 from rota.upkeep.quarantine import Quarantine
 from rota.upkeep.sweeper import Sweeper
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from rota.model.schedule import Due, Plan
-    from rota.observe.events import Bus
-    from rota.store.link import StoreLink
 
 PAUSE_S_MIN = 0.01
 PORTION = 100
@@ -152,8 +148,9 @@ class Scheduler(Sweeper):
                     next_run_at=decided.next_run_at,
                 )
             )
-        for one in done:
-            run: Any = {"schedule": due.name, "job": one.job, "scheduled_for": one.scheduled_for}
-            self.bus.emit(
-                RunEnqueued(**run) if one.live is None else RunSkipped(**run, live=one.live)
-            )
+        for tick in done:
+            run: Any = {"schedule": due.name, "job": tick.job, "scheduled_for": tick.scheduled_for}
+            if tick.live is None:
+                self.bus.emit(RunEnqueued(**run))
+            else:
+                self.bus.emit(RunSkipped(**run, live=tick.live))

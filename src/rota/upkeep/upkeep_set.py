@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from math import inf
-from typing import Protocol
 
 from rota.errors import DatabaseUnavailable
 from rota.observe.events import Bus
@@ -103,11 +102,7 @@ class UpkeepSet:
             await begin_early((self._retention, self._alerts), self._database)
 
 
-class EarlyPart(Protocol):
-    async def begin(self, link: StoreLink) -> None: ...
-
-
-async def begin_early(parts: Iterable[EarlyPart], database: Database) -> None:
+async def begin_early(parts: Iterable[Retention | Alerter], database: Database) -> None:
     """Let the parts do what needs no waiting. Their first `tick`, beside jobs, does the rest."""
     link = StoreLink(database, "before drain", statement_timeout_s=EACH_S, lock_timeout_s=LOCK_S)
     try:

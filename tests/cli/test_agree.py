@@ -10,7 +10,7 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from rota import App
-from rota.observe.doctor import examine
+from rota.observe.doctor.checks import examine
 from rota.store import ops
 from rota.store.db import Database
 from tests.cli.here import Here

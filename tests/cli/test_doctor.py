@@ -6,7 +6,7 @@ from __future__ import annotations
 import psycopg
 from psycopg.rows import TupleRow
 
-from rota.observe.doctor import CHECKS
+from rota.observe.doctor.checks import CHECKS
 from tests.cli.here import Here
 from tests.support.rules import rule
 from tests.support.wait import eventually

@@ -22,7 +22,7 @@ from psycopg.rows import TupleRow
 import rota
 from rota.client.session import open_session
 from rota.dashboard import VERBS, Access, Dashboard, dashboard, kept, serving
-from rota.observe import doctor as doctors
+from rota.observe.doctor import checks as doctors
 from tests.dashboard.conftest import HERE, HOSTILE, PREFIX, Serve, Site
 from tests.support.rules import rule
 

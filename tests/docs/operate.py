@@ -19,7 +19,8 @@ from psycopg.conninfo import make_conninfo
 import rota
 from rota.declare.secret import VARIABLE, make_key
 from rota.model import scrub
-from rota.observe.doctor import Level, examine
+from rota.observe.doctor.checks import examine
+from rota.observe.doctor.finding import Level
 from rota.store import ops
 from rota.store.db import Database
 from rota.store.migrate import migrate

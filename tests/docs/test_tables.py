@@ -16,7 +16,7 @@ from rota.declare.options import JobOptions, UsingOptions
 from rota.kinds import MAIL, REPORT, REPORT_PAGE, URGENT_MAIL, WEBHOOK
 from rota.kinds.report.formats import FORMATS
 from rota.kinds.report.run import Status
-from rota.observe.doctor import CHECKS
+from rota.observe.doctor.checks import CHECKS
 from tests.docs.reader import read_page
 from tests.support.rules import rule
 

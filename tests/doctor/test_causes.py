@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from psycopg.rows import TupleRow
 
-from rota.observe.doctor import Examination, Level, Thresholds, examine
-from rota.observe.doctor.finding import Cause, Finding, attribute
+from rota.observe.doctor.checks import Examination, examine
+from rota.observe.doctor.finding import Cause, Finding, Level, Thresholds, attribute
 from rota.store import probe
 from rota.store.db import Database
 from tests.doctor.test_doctor import _day, at_work

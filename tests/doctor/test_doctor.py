@@ -23,8 +23,9 @@ import rota
 from rota.cli import run
 from rota.declare.release import VERSION
 from rota.errors import ConfigurationError, DatabaseUnavailable
-from rota.observe.doctor import CHECKS, Finding, Level, Thresholds, examine
 from rota.observe.doctor import server as server_checks
+from rota.observe.doctor.checks import CHECKS, examine
+from rota.observe.doctor.finding import Finding, Level, Thresholds
 from rota.observe.events import JobSucceeded, LeaseLost
 from rota.store import ops, probe
 from rota.store.db import Database

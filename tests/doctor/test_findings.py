@@ -6,7 +6,8 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
-from rota.observe.doctor import Level, examine
+from rota.observe.doctor.checks import examine
+from rota.observe.doctor.finding import Level
 from rota.store.db import Database
 from tests.doctor.test_doctor import NOON, at_work
 from tests.store.planned import set_clock

@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 from psycopg.rows import TupleRow
 
-from rota.observe.doctor import Level
+from rota.observe.doctor.finding import Level
 from rota.store.db import Database
 from tests.doctor.test_waits import look
 from tests.store.planned import set_clock

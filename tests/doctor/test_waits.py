@@ -8,7 +8,8 @@ from dataclasses import replace
 import psycopg
 from psycopg.rows import TupleRow
 
-from rota.observe.doctor import Finding, Level, examine
+from rota.observe.doctor.checks import examine
+from rota.observe.doctor.finding import Finding, Level
 from rota.store.db import Database
 from tests.store.work import PAYLOAD_MISMATCH, Hand, insert
 from tests.support.rules import rule

@@ -17,7 +17,8 @@ from psycopg.rows import TupleRow
 from rota.cli import run
 from rota.errors import ConfigurationError, SchemaError
 from rota.model.job import Action
-from rota.observe.doctor import Level, examine
+from rota.observe.doctor.checks import examine
+from rota.observe.doctor.finding import Level
 from rota.store import ops
 from rota.store.db import Database
 from rota.store.migrate import Definition, as_sql, definitions, migrate

@@ -9,7 +9,8 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 import rota
-from rota.observe.doctor import Level, examine
+from rota.observe.doctor.checks import examine
+from rota.observe.doctor.finding import Level
 from rota.store.db import Database
 from tests.store.work import FAIL, GIVE_UP, SUCCEED, Connection, Hand, insert, waits
 from tests.support.rules import rule

@@ -10,7 +10,7 @@ import pytest
 
 import rota
 from rota.errors import DeclarationError, SchemaMissing
-from rota.observe import doctor
+from rota.observe.doctor import checks as doctor
 from rota.store import ops
 from tests.cli.here import Here
 from tests.store.work import Connection

@@ -10,7 +10,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from rota.cli import run
-from rota.observe.doctor import examine
+from rota.observe.doctor.checks import examine
 from rota.store.db import Database
 from rota.store.statements import source, sql_files
 from tests.store.work import Connection

@@ -20,7 +20,7 @@ from rota.declare.checklist import find_hints
 from rota.errors import DatabaseUnavailable, RotaError, UsageError
 from rota.model.alert import AlertMatch
 from rota.model.failure import one_line
-from rota.model.units import plural
+from rota.model.units import list_some, plural
 
 OK, WARNING, CRITICAL, UNKNOWN = range(4)
 """Exit statuses of monitoring plugins. Other commands have other statuses."""
@@ -164,8 +164,7 @@ def _summarize(found: Found) -> str:
     if not said:
         return f"{plural(len(found), 'rule')}, nothing found"
     said.sort(key=itemgetter(0))  # critical stands before warning
-    more = [f"and {len(said) - _SAID_MAX} more"] if len(said) > _SAID_MAX else []
-    return "; ".join([*(text for _, text in said[:_SAID_MAX]), *more])
+    return list_some((text for _, text in said), _SAID_MAX)
 
 
 def _figure(rule: dict[str, Any], matches: list[AlertMatch]) -> str:

@@ -13,12 +13,14 @@ from rota.cli.flags import flag
 from rota.cli.output import clean, lay_beside, print_json, print_lines
 from rota.cli.target import JsonOption, Place
 from rota.model.units import plural
-from rota.observe import doctor as doctors
-from rota.observe.doctor import Examination, Finding, Level
+from rota.observe.doctor.checks import Check, Examination, examine
+from rota.observe.doctor.finding import Finding, Level
 
 _STYLES = {Level.BAD: "bold red", Level.WARN: "yellow", Level.SKIPPED: "dim", Level.OK: "green"}
 _ORDER = (Level.BAD, Level.WARN, Level.SKIPPED, Level.OK)
 """Order of the printed levels. A consequence is printed below its cause."""
+COMPARED = ("queue", "priority", "on_retry", "on_dead", "max_running")
+"""Options of a type that stand in the database as they are."""
 _LEFT = 21
 """Columns before the text of a finding: its level and the name of its check."""
 
@@ -34,7 +36,7 @@ def doctor(
     Checks the database, the schema, the workers and the jobs. Exits 1 if a check is bad.
     """
     owner, app_failure = place.find_app()
-    found = doctors.examine(
+    found = examine(
         place.make_database(owner),
         notify=None if owner is None else owner._notify,
         types=None if owner is None else list_declared(owner),
@@ -59,20 +61,16 @@ def list_declared(owner: App) -> list[dict[str, Any]]:
     """Return the declarations that doctor compares with the database."""
     return [
         {
-            "name": one.name,
-            "queue": one.options.queue,
-            "priority": one.options.priority,
-            "group_key": one.group_maker is not None,
-            "on_retry": one.options.on_retry,
-            "on_dead": one.options.on_dead,
-            "max_running": one.options.max_running,
-            "breaker": None if one.breaker is None else one.breaker.name,
+            "name": declared.name,
+            **{name: getattr(declared.options, name) for name in COMPARED},
+            "group_key": declared.group_maker is not None,
+            "breaker": None if declared.breaker is None else declared.breaker.name,
         }
-        for one in owner._declarations.types.values()
+        for declared in owner._declarations.types.values()
     ]
 
 
-def list_facts(check: doctors.Check, finding: Finding) -> dict[str, str | None]:
+def list_facts(check: Check, finding: Finding) -> dict[str, str | None]:
     return {
         "name": check.name,
         "question": check.question,
@@ -87,7 +85,7 @@ def _print(found: Examination, levels: Iterable[Level]) -> None:
     """Print the findings of these levels, each with its advice and its consequences. Checks that
     are skipped for one reason are one finding."""
     for level in levels:
-        alike: dict[object, list[tuple[doctors.Check, Finding]]] = {}
+        alike: dict[object, list[tuple[Check, Finding]]] = {}
         for one in found.at(level):
             alike.setdefault(one[1] if level is Level.SKIPPED else one[0], []).append(one)
         for (check, finding), *more in alike.values():

@@ -8,10 +8,10 @@ from rota.cli.listing import Field, Listing, count, label, number, spare
 from rota.cli.table import Kind
 from rota.cli.target import Viewer
 from rota.client.base import LIST_MAX
+from rota.model.units import list_some
 from rota.records import ErrorRecord
 
 SINCE = "1d"
-RELEASES_SHOWN = 3
 ERRORS_COUNTED = 1_000
 """Most attempts that are counted for a type, a class and a response code."""
 
@@ -41,11 +41,6 @@ def _show(error: ErrorRecord, _: object) -> str:
     return f"{error.error_type or 'failed'}{code}: {error.message or ''}"
 
 
-def _list_releases(error: ErrorRecord, _: object) -> str:
-    names = list(error.releases)
-    return ", ".join([*names[:RELEASES_SHOWN], *(["…"] if len(names) > RELEASES_SHOWN else [])])
-
-
 ERRORS = Listing(
     "errors",
     (
@@ -54,7 +49,7 @@ ERRORS = Listing(
         count("attempts", most=ERRORS_COUNTED),
         count("jobs", most=ERRORS_COUNTED),
         number("dead"),
-        spare(label("releases", _list_releases)),
+        spare(label("releases", lambda error, _: list_some(error.releases, joint=", "))),
         spare(Field("first", "first_at")),
         Field("last", "last_at"),
         spare(label("last job", "last_job")),

@@ -21,7 +21,7 @@ from rota.model.bounds import COUNT_MAX
 from rota.model.failure import one_line
 from rota.model.metric import render_metrics
 from rota.model.retry import plan_in_words
-from rota.model.units import show_count, words
+from rota.model.units import list_some, show_count, words
 from rota.records import Figures, Stats
 from rota.store.columns import JOB_TYPE
 
@@ -74,8 +74,7 @@ def _print_figures(found: Stats, hours: int, times: Times, *, by_hour: bool) -> 
     (HOURS if by_hour else TYPE_FIGURES).print(found.hours if by_hour else found.types, times)
     if found.failed_by_release:
         by = [f"{count:,} by {one_line(name)}" for name, count in found.failed_by_release.items()]
-        more = ", …" if len(by) > _RELEASES_MAX else ""
-        print_text(f"failed attempts: {', '.join(by[:_RELEASES_MAX])}{more}")
+        print_text(f"failed attempts: {list_some(by, _RELEASES_MAX, ', ')}")
 
 
 def _name_status(counted: tuple[str, int], _: Times) -> str:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from rota.cli.doctor import list_declared, list_facts
 from rota.errors import RotaError
-from rota.observe import doctor as doctors
-from rota.observe.doctor import Level
+from rota.observe.doctor.checks import examine
+from rota.observe.doctor.finding import Level
 
 if TYPE_CHECKING:
     from rota.app import App
@@ -56,7 +56,7 @@ class Memory:
     def _examine(self) -> list[dict[str, str | None]]:
         app = self._app
         try:
-            found = doctors.examine(app._database, notify=app._notify, types=list_declared(app))
+            found = examine(app._database, notify=app._notify, types=list_declared(app))
         except RotaError:
             return []  # the page that asks meets the same error, and says it
         return [list_facts(*one) for level in SHOWN for one in found.at(level)]

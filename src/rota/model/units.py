@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -119,6 +120,13 @@ def _show(value: object) -> str:
 
 
 # Counts
+
+
+def list_some(texts: Iterable[str], most: int = 3, joint: str = "; ") -> str:
+    """Join the first texts, and say how many more there are."""
+    listed = list(texts)
+    more = [f"and {len(listed) - most:,} more"] if len(listed) > most else []
+    return joint.join(listed[:most] + more)
 
 
 def plural(count: int, one: str, many: str | None = None) -> str:

@@ -1,4 +1,9 @@
-"""All checks in their order, and the function that runs them."""
+"""All checks in their order, and the function that runs them.
+
+A check is data: its name, its question, where its facts come from, and a pure judgement of them.
+Checks write nothing, and no query takes longer than two seconds. A check that the role may not make
+says so.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +103,7 @@ def _listen(source: FactSource) -> Facts:
     silent = source.notify is False or source.refusal is not None or is_standby
     return {
         "is_standby": is_standby,
-        "notify": False if source.notify is False else None,
+        "notify": source.notify,
         "notify_s": None if silent else source.probe.measure_notify_s(),
     }
 
@@ -139,10 +144,7 @@ def _clock(source: FactSource) -> Facts:
 
 def _privileges(source: FactSource) -> Facts:
     strangers = source.probe.rows("schema_others", {}, ("what", "cure"))
-    return {
-        **source.facts("doctor_privileges", claims=f"{ROTAS}claim"),
-        "strangers": strangers,
-    }
+    return {**source.facts("doctor_privileges", claims=f"{ROTAS}claim"), "strangers": strangers}
 
 
 def _packages(source: FactSource) -> Facts:
@@ -172,6 +174,7 @@ _connections = _ask("doctor_connections", prefix=ROTAS)
 _running = _ask("doctor_running", margin=LATE, limit=RUNNING)
 _keys = _ask("doctor_keys", limit=KEYS_READ)
 _urgent = _ask("doctor_urgent", limit=LISTED)
+_effects = _ask("doctor_effects", limit=COUNT_MAX)
 _secrets = _ask("doctor_secrets", limit=COUNT_MAX)
 CHECKS = (
     Check("connection", "Is the server reachable and suitable?", _server, server.connection),
@@ -196,12 +199,7 @@ CHECKS = (
     Check("schedules", "Do schedules fire?", _jobs, work.schedules),
     Check("running", "Do jobs end in time?", _running, work.running),
     Check("keys", "Does a job that is gone hold an idempotency key?", _keys, work.keys),
-    Check(
-        "effects",
-        "Is there an effect that may have happened?",
-        lambda source: source.facts("doctor_effects", limit=COUNT_MAX),
-        work.effects,
-    ),
+    Check("effects", "Is there an effect that may have happened?", _effects, work.effects),
     Check("groups", "Does a dead job halt an ordered group?", _waits, waits.lanes),
     Check("concurrency", "Do jobs wait long for a concurrency limit?", _waits, waits.caps),
     Check("limits", "Do jobs wait long for a rate limit?", _waits, waits.rate_limits),

@@ -8,7 +8,6 @@ from enum import Enum, StrEnum, auto
 from typing import Any
 
 Facts = dict[str, Any]
-NAMES = 3
 
 
 class Level(StrEnum):

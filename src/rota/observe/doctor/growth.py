@@ -3,8 +3,8 @@ docs/operate/outgrown.md has the figure behind each limit."""
 
 from __future__ import annotations
 
-from rota.model.units import plural, words
-from rota.observe.doctor.finding import NAMES, Facts, Finding, Thresholds, ok, size, warn
+from rota.model.units import list_some, plural, words
+from rota.observe.doctor.finding import Facts, Finding, Thresholds, ok, size, warn
 
 SEE = "see docs/operate/outgrown.md"
 
@@ -54,10 +54,10 @@ def busy_lanes(facts: Facts, thresholds: Thresholds) -> Finding:
         if one["jobs"] >= thresholds.lane_jobs and one["waiting_s"] >= thresholds.lane_s
     ]
     if late:
-        text = ", ".join(
-            f"{one['group_key']!r} ({plural(one['jobs'], 'job')} or more, the next due for "
-            f"{words(one['waiting_s'])})"
-            for one in late[:NAMES]
+        text = list_some(
+            f"{lane['group_key']!r} ({plural(lane['jobs'], 'job')} or more, the next due for "
+            f"{words(lane['waiting_s'])})"
+            for lane in late
         )
         return warn(
             f"{plural(len(late), 'ordered group falls behind', 'ordered groups fall behind')} "
@@ -74,7 +74,7 @@ def busy_lanes(facts: Facts, thresholds: Thresholds) -> Finding:
 def fast_limits(facts: Facts, thresholds: Thresholds) -> Finding:
     fast = [one for one in facts["limits"] if one["rate"] > thresholds.limit_rate]
     if fast:
-        text = ", ".join(f"{one['name']} ({one['rate']:,.0f} a second)" for one in fast[:NAMES])
+        text = list_some(f"{limit['name']} ({limit['rate']:,.0f} a second)" for limit in fast)
         return warn(
             f"{plural(len(fast), 'rate limit is', 'rate limits are')} faster than one key "
             f"carries: {text}",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from rota.model.failure import list_names, one_line
-from rota.model.units import plural, words
+from rota.model.units import list_some, plural, words
 from rota.model.wait import STUCK
-from rota.observe.doctor.finding import NAMES, Cause, Facts, Finding, Thresholds, bad, ok, warn
+from rota.observe.doctor.finding import Cause, Facts, Finding, Thresholds, bad, ok, warn
 
 
 def lanes(facts: Facts, thresholds: Thresholds) -> Finding:
@@ -13,11 +13,9 @@ def lanes(facts: Facts, thresholds: Thresholds) -> Finding:
     if not halted:
         waiting = plural(facts["laned"], "job waits", "jobs wait")
         return ok(f"{waiting} for ordered groups and concurrency limits")
-    text = _list(
-        [
-            f"{one['group_key']!r} by job {one['job']}, for {words(one['since_s'] or 0)}"
-            for one in halted
-        ]
+    text = list_some(
+        f"{one['group_key']!r} by job {one['job']}, for {words(one['since_s'] or 0)}"
+        for one in halted
     )
     what = plural(len(halted), "ordered group is halted", "ordered groups are halted")
     return bad(
@@ -29,7 +27,9 @@ def lanes(facts: Facts, thresholds: Thresholds) -> Finding:
 def caps(facts: Facts, thresholds: Thresholds) -> Finding:
     late = [one for one in facts["caps"] if (one["since_s"] or 0) >= thresholds.cap_s]
     if late:
-        text = _list([f"{one['name']}: {_count(one)}, for {words(one['since_s'])}" for one in late])
+        text = list_some(
+            f"{one['name']}: {_count(one)}, for {words(one['since_s'])}" for one in late
+        )
         return warn(
             f"jobs wait for a concurrency limit: {text}",
             "raise the limit (max_running= of the type, rota queues set NAME --max-running N), or "
@@ -42,14 +42,14 @@ def caps(facts: Facts, thresholds: Thresholds) -> Finding:
 def rate_limits(facts: Facts, thresholds: Thresholds) -> Finding:
     missing = [one for one in facts["limits"] if one["missing"]]
     if missing:
-        text = _list([f"{one['name']}: {_count(one)}" for one in missing])
+        text = list_some(f"{one['name']}: {_count(one)}" for one in missing)
         return warn(
             f"jobs wait for a rate limit that has no row in rota.rate_limit: {text}",
             "if your code names it, rota sync declares it; otherwise they start when they are due",
         )
     far = [one for one in facts["limits"] if (one["ahead_s"] or 0) >= thresholds.backlog_s]
     if far:
-        text = _list([f"{one['name']}: {_count(one)}, {words(one['ahead_s'])}" for one in far])
+        text = list_some(f"{one['name']}: {_count(one)}, {words(one['ahead_s'])}" for one in far)
         return warn(
             f"the backlog of a rate limit reaches far ahead: {text}",
             "raise it if the provider permits (rota limits set NAME N), or enqueue fewer jobs",
@@ -62,13 +62,11 @@ def payloads(facts: Facts, thresholds: Thresholds) -> Finding:
     unread = facts["unread"]
     if not unread:
         return ok("no job waits for a release that can read its payload")
-    text = _list(
-        [
-            f"{_count(one)} of type {one['job_type']}, for {words(one['since_s'])}: release "
-            f"{list_names(one['releases'])} cannot ({one_line(one['error'] or '')}); at "
-            f"{one['until']} they try again, and the next job is dead if no other is alive"
-            for one in unread
-        ]
+    text = list_some(
+        f"{_count(one)} of type {one['job_type']}, for {words(one['since_s'])}: release "
+        f"{list_names(one['releases'])} cannot ({one_line(one['error'] or '')}); at "
+        f"{one['until']} they try again, and the next job is dead if no other is alive"
+        for one in unread
     )
     return (bad if any(one["since_s"] >= thresholds.unread_s for one in unread) else warn)(
         f"jobs wait for a release that can read their payloads: {text}",
@@ -89,7 +87,7 @@ def secrets(facts: Facts, thresholds: Thresholds) -> Finding:
             else "no type has secret arguments"
         )
     lacking = [one for one in keyless if not one["known"]] or keyless
-    text = _list([f"{one['key']}: {_count(one)}, as job {one['job']}" for one in lacking])
+    text = list_some(f"{one['key']}: {_count(one)}, as job {one['job']}" for one in lacking)
     if lacking[0]["known"]:
         return warn(
             f"jobs wait for keys of secrets with which a worker could not open them: {text}",
@@ -109,12 +107,10 @@ def secrets(facts: Facts, thresholds: Thresholds) -> Finding:
 def breakers(facts: Facts, thresholds: Thresholds) -> Finding:
     long = [one for one in facts["breakers"] if (one["open_s"] or 0) >= thresholds.open_s]
     if long:
-        text = _list(
-            [
-                f"{' '.join(filter(None, (one['name'], one['key'])))} for {words(one['open_s'])} "
-                f"({one['reason'] or 'no reason'})"
-                for one in long
-            ]
+        text = list_some(
+            f"{' '.join(filter(None, (one['name'], one['key'])))} for {words(one['open_s'])} "
+            f"({one['reason'] or 'no reason'})"
+            for one in long
         )
         return warn(
             f"breakers have been open for long: {text}",
@@ -126,8 +122,8 @@ def breakers(facts: Facts, thresholds: Thresholds) -> Finding:
 def wait_for_jobs(facts: Facts, thresholds: Thresholds) -> Finding:
     stuck = facts["stuck"]
     if stuck:
-        text = _list(
-            [f"job {one['job']} for {one['waits_for']}, which {STUCK[one['why']]}" for one in stuck]
+        text = list_some(
+            f"job {one['job']} for {one['waits_for']}, which {STUCK[one['why']]}" for one in stuck
         )
         return bad(
             f"{plural(len(stuck), 'job waits', 'jobs wait')} for others for ever: {text}",
@@ -138,8 +134,3 @@ def wait_for_jobs(facts: Facts, thresholds: Thresholds) -> Finding:
 
 def _count(one: Facts) -> str:
     return plural(one["jobs"], "job")
-
-
-def _list(texts: list[str]) -> str:
-    more = [f"and {len(texts) - NAMES} more"] if len(texts) > NAMES else []
-    return "; ".join(texts[:NAMES] + more)

@@ -8,7 +8,7 @@ from typing import Any
 
 from rota.model.bounds import COUNT_MAX, KEY_MAX, KEYS_READ
 from rota.model.failure import one_line
-from rota.model.units import plural, words
+from rota.model.units import list_some, plural, words
 from rota.observe.doctor.finding import Cause, Facts, Finding, Thresholds, bad, ok, warn
 
 
@@ -326,6 +326,5 @@ def packages(facts: Facts, thresholds: Thresholds) -> Finding:
     found = facts["found"]
     if not found:
         return ok("packages have found nothing")
-    more = "" if len(found) <= 3 else f"; and {len(found) - 3} more"
-    said = "; ".join(f"{one['package']}: {one_line(one['message'])}" for one in found[:3])
-    return warn(f"{said}{more}", one_line(found[0]["cure"]))
+    said = list_some(f"{one['package']}: {one_line(one['message'])}" for one in found)
+    return warn(said, one_line(found[0]["cure"]))

@@ -182,8 +182,8 @@ def test_the_failure_rate_says_which_releases_failed_and_how_long_ago_each_start
     attempts(shared, 1, worker="crashes", error="LeaseExpired")
     [one] = Hand(shared).run(ops.find_alert_matches("failure rate"))
     assert one.message == (
-        "14.8 failures a minute over 00:05:00, usually 0.00: t (74); 41 of 74 by release 2.4.1, "
-        "started 00:06:07 ago; 2 by 2.4.0; 1 by 2.4.2"
+        "14.8 failures a minute over 00:05:00, usually 0.00: t (74); by release 2.4.1, "
+        "started 00:06:07 ago (41), 2.4.0 (2), 2.4.2 (1)"
     )
 
 

@@ -11,7 +11,7 @@ as $$
       '%s failures a minute over %s, usually %s: %s%s',
       round(recent.a_minute::numeric, 1), p_rule.period, round(usual.a_minute::numeric, 2),
       {schema}.alert_names(recent.types),
-      '; ' || {schema}.alert_releases(recent.releases)
+      '; by release ' || {schema}.alert_releases(recent.releases)
     )
   from (
     select

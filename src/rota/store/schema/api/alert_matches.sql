@@ -44,12 +44,11 @@ begin
     from {schema}.package_findings() p
     where v_rule.kind = 'package'
     union all
-    select l.* from {schema}.alert_limits(v_rule) l where v_rule.kind = 'limit_backlog'
-    union all
     select b.*
     from {schema}.alert_held(v_rule) b
     where v_rule.kind in (
-      'breaker_open', 'group_halted', 'payload_unread', 'paused', 'refused', 'schedule_overdue'
+      'breaker_open', 'group_halted', 'limit_backlog', 'payload_unread', 'paused', 'refused',
+      'schedule_overdue'
     )
   ) m;
 end $$;

@@ -1,8 +1,9 @@
 -- Returns what has held jobs back for longer than the period of a rule (for alert_matches):
--- breakers that are not closed; groups that a dead job halts; schedules that have not fired; types
--- whose payloads no release reads; pauses with due jobs; the worker to which the database has
--- refused something for the longest time. In a restored copy, which runs nothing, a rule of pauses
--- says so; only `rota check` evaluates rules there.
+-- breakers that are not closed; groups that a dead job halts; rate limits with a key whose last job
+-- must wait for longer than that; schedules that have not fired; types whose payloads no release
+-- reads; pauses with due jobs; the worker to which the database has refused something for the
+-- longest time. In a restored copy, which runs nothing, a rule of pauses says so; only `rota check`
+-- evaluates rules there.
 create or replace function {schema}.alert_held(p_rule {schema}.alert_rule)
 returns table (subject text, value float8, message text)
 language sql stable
@@ -36,6 +37,23 @@ as $$
     from {schema}.lanes_halted(before.at, 1000) l
     where p_rule.kind = 'group_halted'
     group by l.group_key
+    union all
+    select
+      substr(w.waits_for, length('limit ') + 1),
+      extract(epoch from w.last_at - {schema}.clock())::float8,
+      format(
+        case
+          when w.jobs = 1 then '%s job waits for rate limit %s, until %s'
+          else '%s jobs wait for rate limit %s, the last of them until %s'
+        end,
+        case when w.jobs < 1000 then w.jobs::text else w.jobs || ' or more' end,
+        substr(w.waits_for, length('limit ') + 1),
+        {schema}.utc_text(w.last_at)
+      )
+    from {schema}.waits('limit'::text, 1000, greatest(p_rule.at_least, 1000)) w
+    where p_rule.kind = 'limit_backlog'
+      and w.jobs >= p_rule.at_least
+      and w.last_at > {schema}.clock() + p_rule.period
     union all
     select
       s.name,

@@ -22,7 +22,6 @@ from psycopg.rows import TupleRow
 import rota
 from rota.client.session import open_session
 from rota.dashboard import VERBS, Access, Dashboard, dashboard, kept, serving
-from rota.observe.doctor import checks as doctors
 from tests.dashboard.conftest import HERE, HOSTILE, PREFIX, Serve, Site
 from tests.support.rules import rule
 
@@ -591,7 +590,7 @@ def test_doctor_is_asked_twice_a_minute_however_many_look(
         return SimpleNamespace(at=lambda level: [])
 
     monkeypatch.setattr("rota.dashboard.kept.time.monotonic", lambda: now[0])
-    monkeypatch.setattr(doctors, "examine", examine)
+    monkeypatch.setattr(kept, "examine", examine)
     memory = kept.Memory(app)
     for _ in range(3):
         memory.find_checks()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations
-from typing import Any
+from typing import Any, get_args
 
 import psycopg
 import pytest
@@ -158,7 +158,7 @@ def test_nothing_runs_because_this_is_a_restored_copy(
     )
 
 
-CAUSES = list(Cause)
+CAUSES = get_args(Cause)
 REASONS = [pair for count in range(3) for pair in combinations(CAUSES, count)]
 
 
@@ -174,7 +174,9 @@ def findings(draw: st.DrawFn) -> dict[str, Finding]:
             "what",
             "do",
             cause,
-            tuple(one for one in because if cause is None or one.value < cause.value),
+            tuple(
+                one for one in because if cause is None or CAUSES.index(one) < CAUSES.index(cause)
+            ),
         )
     return made
 

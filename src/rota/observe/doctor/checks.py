@@ -17,7 +17,6 @@ from rota.errors import SchemaMissing, SchemaTooNew
 from rota.model.bounds import COUNT_MAX, KEYS_READ
 from rota.observe.doctor import growth, server, waits, work
 from rota.observe.doctor.finding import (
-    Cause,
     Facts,
     Finding,
     Level,
@@ -42,7 +41,6 @@ RUNNING = 1_000
 WAITED_FOR = 100
 """Most lanes, concurrency limits, keys of rate limits and breakers that are read of each kind."""
 UNCOUNTED_MAX = 100_000
-"""Most changes of batches that are counted."""
 LATE = timedelta(minutes=1)
 RETENTION_MARGIN = timedelta(days=1)
 """How long a day may stay after its time: retention runs hourly, and may have to wait."""
@@ -65,7 +63,6 @@ class FactSource:
     types: Sequence[Facts] | None = None
     """What the App declares: name, queue, priority; None without an App."""
     app_failure: str | None = None
-    """Why the App cannot be imported."""
     known: dict[str, Facts] = field(default_factory=dict)
     """Facts by statement: several checks judge the same facts."""
 
@@ -232,7 +229,6 @@ class Examination:
         return [(check, finding) for check, finding in self.findings if finding.level == level]
 
     def list_followers(self, name: str) -> list[tuple[Check, Finding]]:
-        """Return the findings that follow from the finding of this check."""
         return [one for one in self.findings if one[1].follows_from == name]
 
     def __getitem__(self, name: str) -> Finding:
@@ -289,6 +285,6 @@ def _judge(check: Check, source: FactSource, thresholds: Thresholds) -> Finding:
         return judge(str(error), "docs/operate/roles.md lists the rights to grant")
     except QueryFailed as error:
         # Not skipped: a locked table stops workers too.
-        return warn(str(error), LOCKED, because=(Cause.SCHEMA,))
+        return warn(str(error), LOCKED, because=("other schema",))
     except SchemaMissing:
         return skip("Rota's schema is missing or older than this release", "see migrations")

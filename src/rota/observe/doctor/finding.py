@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from enum import Enum, StrEnum, auto
-from typing import Any
+from enum import StrEnum
+from functools import partial
+from typing import Any, Literal
 
 Facts = dict[str, Any]
 
 
 class Level(StrEnum):
-    """The severity of a finding."""
-
     BAD = "bad"
     """Jobs do not run, or soon will not."""
     WARN = "warn"
@@ -24,35 +23,12 @@ class Level(StrEnum):
     OK = "ok"
 
 
-class Cause(Enum):
-    """What can be the matter so that several checks notice it."""
-
-    SCHEMA = auto()
-    """The schema is missing, or not this release's."""
-    READ_ONLY = auto()
-    POOLER = auto()
-    """There is a transaction pooler in between, and the App does not say so."""
-    ROLE = auto()
-    """Workers connect as a role that does not own the schema."""
-    SNAPSHOT = auto()
-    """A transaction has been open for long."""
-    COPY = auto()
-    """The database is a restored copy, which runs nothing."""
-    NO_WORKER = auto()
-    QUEUE = auto()
-    """No worker serves the queue."""
-    NOT_SYNCED = auto()
-    """The database does not have the App's declarations."""
-    TYPE = auto()
-    """No worker knows the type."""
-    PAYLOAD = auto()
-    """No release at work can read the payloads."""
-    KEYS = auto()
-    """No worker has the keys of secret arguments."""
-    REFUSED = auto()
-    """The database refuses what live workers must do."""
-    PAUSE = auto()
-    """A person paused a queue, or everything."""
+Cause = Literal[
+    "other schema", "read-only server", "pooler", "role of workers", "old snapshot",
+    "restored copy", "no worker", "unserved queue", "not synced", "unknown type",
+    "unread payload", "missing key", "refusals", "pause",
+]  # fmt: skip
+"""What can be the matter so that several checks notice it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,24 +75,10 @@ def attribute(found: Mapping[str, Finding]) -> dict[str, Finding]:
     return attributed
 
 
-def ok(what: str) -> Finding:
-    return Finding(Level.OK, what)
-
-
-def warn(
-    what: str, what_to_do: str, *, cause: Cause | None = None, because: tuple[Cause, ...] = ()
-) -> Finding:
-    return Finding(Level.WARN, what, what_to_do, cause, because)
-
-
-def bad(
-    what: str, what_to_do: str, *, cause: Cause | None = None, because: tuple[Cause, ...] = ()
-) -> Finding:
-    return Finding(Level.BAD, what, what_to_do, cause, because)
-
-
-def skip(what: str, what_to_do: str = "") -> Finding:
-    return Finding(Level.SKIPPED, what, what_to_do)
+ok = partial(Finding, Level.OK)
+warn = partial(Finding, Level.WARN)
+bad = partial(Finding, Level.BAD)
+skip = partial(Finding, Level.SKIPPED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,16 +111,13 @@ class Thresholds:
     refused_s: float = 60.0
     """How long the database may refuse what a worker does: a lock is held that long."""
     open_s: float = 900.0
-    """How long a breaker may stay open."""
     waiting_share: float = 0.2
-    """The share of Rota's sessions that wait for a lock."""
     workers: int = 12
     single_s: float = 60.0
     lane_jobs: int = 1_000
     """Due jobs of a lane that wait behind its running job; not more than the check counts."""
     lane_s: float = 60.0
     limit_rate: float = 4_000.0
-    """Starts a second of one rate limit."""
     live_jobs: int = 1_000_000
     uncounted: int = 100_000
     """Changes of batches that are not counted yet; not more than the check counts."""

@@ -8,7 +8,7 @@ from rota.model.units import plural, words
 from rota.observe.doctor.finding import Cause, Facts, Finding, Thresholds, bad, ok, size, skip, warn
 
 POSTGRESQL_MIN = 140_000
-_NO_UPKEEP = (Cause.COPY, Cause.ROLE, Cause.NO_WORKER)
+_NO_UPKEEP: tuple[Cause, ...] = ("restored copy", "role of workers", "no worker")
 """Why no worker does the hourly maintenance."""
 MONITOR = "grant pg_monitor to this role to see more"
 
@@ -26,7 +26,7 @@ def connection(facts: Facts, thresholds: Thresholds) -> Finding:
         return bad(
             "the server is read-only: a standby, or default_transaction_read_only is on",
             "connect to the primary",
-            cause=Cause.READ_ONLY,
+            cause="read-only server",
         )
     for name, timeout_s in facts["timeouts_s"].items():
         if 0 < (timeout_s or 0) < thresholds.timeout_s:
@@ -51,7 +51,7 @@ def connection(facts: Facts, thresholds: Thresholds) -> Finding:
 def pooler(facts: Facts, thresholds: Thresholds) -> Finding:
     use = "use App(notify=False) behind it, and run `rota migrate` without it"
     if facts["refusal"]:
-        return bad(facts["refusal"], use, cause=Cause.POOLER)
+        return bad(facts["refusal"], use, cause="pooler")
     if facts["shares"] and facts["notify"] is False:
         return ok("there is a transaction pooler, and the App has notify=False")
     if facts["shares"]:
@@ -59,7 +59,7 @@ def pooler(facts: Facts, thresholds: Thresholds) -> Finding:
             "connections share sessions, as behind a transaction pooler: "
             "LISTEN does not work through it",
             use,
-            cause=Cause.POOLER,
+            cause="pooler",
         )
     if facts["notify"] is False:
         return warn(
@@ -79,7 +79,7 @@ def listen(facts: Facts, thresholds: Thresholds) -> Finding:
             "a NOTIFY did not arrive within 2 s: "
             "jobs are picked up by polling only, and a cancel takes effect late",
             "check for a pooler in transaction mode; use App(notify=False) behind one",
-            because=(Cause.POOLER,),
+            because=("pooler",),
         )
     return ok(f"a NOTIFY arrived after {facts['notify_s'] * 1000:.0f} ms")
 
@@ -98,7 +98,7 @@ def privileges(facts: Facts, thresholds: Thresholds) -> Finding:
             "schema: "
             "they cannot create tomorrow's partitions",
             f"let the workers connect as {owner}, or GRANT {owner} TO that role",
-            cause=Cause.ROLE,
+            cause="role of workers",
         )
     if facts["is_owner"]:
         return ok(f"{role} owns the schema, as a worker's role must")
@@ -120,28 +120,28 @@ def migrations(facts: Facts, thresholds: Thresholds) -> Finding:
         return bad(
             f"the schema lacks {', '.join(facts['missing'])}",
             "run `rota migrate` as the owner of the schema",
-            cause=Cause.SCHEMA,
+            cause="other schema",
         )
     if facts["too_new"]:
-        return bad(facts["too_new"], "install the newer release", cause=Cause.SCHEMA)
+        return bad(facts["too_new"], "install the newer release", cause="other schema")
     if facts["other"]:
         return bad(
             f"{', '.join(facts['other'])}: not this release's migration of that number",
             "no release made this schema: compare it with `rota migrate --sql`",
-            cause=Cause.SCHEMA,
+            cause="other schema",
         )
     if facts["stale"]:
         names = ", ".join(facts["stale"])
         return bad(
             f"the schema lacks this release's {names}",
             "run `rota migrate` as the owner of the schema",
-            cause=Cause.SCHEMA,
+            cause="other schema",
         )
     if facts["changed"]:
         return warn(
             f"changed since `rota migrate`: {', '.join(facts['changed'])}",
             "delete the rows of these names from `definition` and run `rota migrate`",
-            cause=Cause.SCHEMA,
+            cause="other schema",
         )
     if facts["newer"]:
         return warn(
@@ -167,9 +167,8 @@ def snapshot(facts: Facts, thresholds: Thresholds) -> Finding:
     holders = facts["holders"]
     if not holders:
         return ok("nothing holds an old snapshot")
-    graded = [(_grade(holder, thresholds), holder) for holder in holders]
-    worst = max(grade for grade, _ in graded)
-    holder = next(holder for grade, holder in graded if grade == worst)
+    holder = max(holders, key=lambda one: _grade(one, thresholds))
+    worst = _grade(holder, thresholds)
     text = f"the oldest is {_holder(holder)}"
     if worst == 0:
         hidden = any(one["is_hidden"] for one in holders)
@@ -177,7 +176,7 @@ def snapshot(facts: Facts, thresholds: Thresholds) -> Finding:
     return (bad if worst == 2 else warn)(
         f"{text}: vacuum cannot remove dead rows younger than it, and claims slow down with time",
         _release(holder),
-        cause=Cause.SNAPSHOT,
+        cause="old snapshot",
     )
 
 
@@ -241,7 +240,7 @@ def vacuum(facts: Facts, thresholds: Thresholds) -> Finding:
         return warn(
             text,
             "raise autovacuum_vacuum_cost_limit or run VACUUM by hand",
-            because=(Cause.SNAPSHOT,),
+            because=("old snapshot",),
         )
     job = next((one for one in tables if one["name"] == "job"), None)
     return ok(
@@ -286,7 +285,7 @@ def ids(facts: Facts, thresholds: Thresholds) -> Finding:
     return bad(
         f"{behind}: new jobs get the ids of old ones, or are refused",
         "run `rota queues resume --copy`, or as the owner: SELECT * FROM rota.ids_ensure()",
-        because=(Cause.COPY,),
+        because=("restored copy",),
     )
 
 
@@ -310,7 +309,7 @@ def retention(facts: Facts, thresholds: Thresholds) -> Finding:
         return warn(
             f"{', '.join(facts['pending'])} is half detached: it waits for every older snapshot",
             "end the oldest transaction; the next pass, within the hour, finishes it",
-            because=(Cause.SNAPSHOT,),
+            because=("old snapshot",),
         )
     if facts["detached"]:
         return _judge_detached(facts["detached"], weight)
@@ -319,7 +318,7 @@ def retention(facts: Facts, thresholds: Thresholds) -> Finding:
             f"{', '.join(facts['overdue'])} should have been removed; {weight}",
             "look for `retention:` in the workers' logs: usually a long transaction, "
             "or a worker that does not own the schema",
-            because=(Cause.SNAPSHOT, *_NO_UPKEEP),
+            because=("old snapshot", *_NO_UPKEEP),
         )
     forever = [
         what for what in ("history", "attempts", "dead") if what not in (facts["keep_s"] or {})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rota.model.failure import list_names, one_line
 from rota.model.units import list_some, plural, words
 from rota.model.wait import STUCK
-from rota.observe.doctor.finding import Cause, Facts, Finding, Thresholds, bad, ok, warn
+from rota.observe.doctor.finding import Facts, Finding, Thresholds, bad, ok, warn
 
 
 def lanes(facts: Facts, thresholds: Thresholds) -> Finding:
@@ -73,8 +73,8 @@ def payloads(facts: Facts, thresholds: Thresholds) -> Finding:
         "start workers of a release that reads them, or deploy one that does: a default for a new "
         "argument; for one that was renamed version= and upgrade=, because a default loses its "
         "value (docs/understand/payload-versions.md)",
-        cause=Cause.PAYLOAD,
-        because=(Cause.COPY,),
+        cause="unread payload",
+        because=("restored copy",),
     )
 
 
@@ -93,14 +93,14 @@ def secrets(facts: Facts, thresholds: Thresholds) -> Finding:
             f"jobs wait for keys of secrets with which a worker could not open them: {text}",
             "give all workers the same ROTA_SECRET_KEYS: one lacks the key, or has another one of "
             "its id; else the value was changed",
-            because=(Cause.COPY,),
+            because=("restored copy",),
         )
     return bad(
         f"jobs wait for keys of secrets that no worker of the last hour has: {text}",
         "add these keys to ROTA_SECRET_KEYS of the workers, and start them again; a worker without "
         "the package cryptography has none: pip install 'rota[secrets]'",
-        cause=Cause.KEYS,
-        because=(Cause.COPY, Cause.NO_WORKER),
+        cause="missing key",
+        because=("restored copy", "no worker"),
     )
 
 

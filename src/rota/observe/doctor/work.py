@@ -21,8 +21,8 @@ def queues(facts: Facts, thresholds: Thresholds) -> Finding:
         f"no worker serves these queues with due jobs: {text}",
         f"start a worker for it: rota work --queue {quote(unserved[0]['queue'] + '=10')}, or fix "
         "the name",
-        cause=Cause.QUEUE,
-        because=(Cause.COPY, Cause.NO_WORKER),
+        cause="unserved queue",
+        because=("restored copy", "no worker"),
     )
 
 
@@ -56,7 +56,7 @@ def types(facts: Facts, thresholds: Thresholds) -> Finding:
     else:
         do = "start a worker of the App that declares it"
     return (bad if any(one["waiting_s"] >= 0 for one in strange) else warn)(
-        text, do, cause=Cause.TYPE, because=_why_unknown(facts)
+        text, do, cause="unknown type", because=_why_unknown(facts)
     )
 
 
@@ -65,9 +65,9 @@ def _why_unknown(facts: Facts) -> tuple[Cause, ...]:
     strange, of_app = facts["strange"], {one["name"] for one in facts["app"] or ()}
     if all(one["is_declared"] for one in strange):
         is_served = any(one["is_served"] for one in strange)
-        return (Cause.COPY, Cause.NO_WORKER, *(() if is_served else (Cause.QUEUE,)))
+        return ("restored copy", "no worker", *(() if is_served else ("unserved queue",)))
     if all(not one["is_declared"] and one["job_type"] in of_app for one in strange):
-        return (Cause.NOT_SYNCED,)
+        return ("not synced",)
     return ()
 
 
@@ -93,7 +93,7 @@ def app(facts: Facts, thresholds: Thresholds) -> Finding:
             "; ".join(text),
             "run `rota sync` at deploy; until then what the database has counts. A worker of "
             "another release declares its own types whenever it starts",
-            cause=Cause.NOT_SYNCED,
+            cause="not synced",
         )
     return ok(f"all types of the App ({len(facts['app'])}) are declared as it has them")
 
@@ -107,7 +107,7 @@ def workers(facts: Facts, thresholds: Thresholds) -> Finding:
     gone = ", ".join(
         f"{one['name']} (silent for {words(one['silent_s'])})" for one in facts["gone"]
     )
-    shows: Any = {"cause": Cause.NO_WORKER, "because": (Cause.COPY,)}
+    shows: Any = {"cause": "no worker", "because": ("restored copy",)}
     some = plural(alive, "worker is alive", "workers are alive")
     do = "check its log and its supervisor; its jobs come back when their leases expire"
     if not alive and waiting_s is not None:
@@ -119,7 +119,7 @@ def workers(facts: Facts, thresholds: Thresholds) -> Finding:
             return bad(text, start, **shows)
         return ok(f"{text}; {facts['stopped']:,} stopped within the hour, as drains do")
     if gone:
-        return warn(f"{some}; gone within the hour: {gone}", do, because=(Cause.COPY,))
+        return warn(f"{some}; gone within the hour: {gone}", do, because=("restored copy",))
     return ok(f"{some}, {facts['stopped']:,} stopped within the hour")
 
 
@@ -134,8 +134,8 @@ def refusals(facts: Facts, thresholds: Thresholds) -> Finding:
         f"the database refuses what workers must do: {text}",
         "fix what it names: a trigger, a publication, a right, a lock or a full disk; do not "
         "restart the workers: they keep the outcomes, and try again",
-        cause=Cause.REFUSED,
-        because=(Cause.SCHEMA, Cause.READ_ONLY, Cause.ROLE),
+        cause="refusals",
+        because=("other schema", "read-only server", "role of workers"),
     )
 
 
@@ -160,7 +160,7 @@ def running(facts: Facts, thresholds: Thresholds) -> Finding:
         return bad(
             f"leases have expired and no worker took the jobs: {text}",
             "start a worker or a drain: either takes these jobs",
-            because=(Cause.COPY, Cause.NO_WORKER, Cause.REFUSED),
+            because=("restored copy", "no worker", "refusals"),
         )
     if facts["long"]:
         text = ", ".join(
@@ -183,13 +183,13 @@ def oldest(facts: Facts, thresholds: Thresholds) -> Finding:
     text = f"the oldest due job has been waiting for {words(waiting_s)}"
     if waiting_s < thresholds.due_s[0]:
         return ok(text)
-    because: tuple[Cause, ...] = (Cause.COPY, Cause.NO_WORKER, Cause.KEYS)
+    because: tuple[Cause, ...] = ("restored copy", "no worker", "missing key")
     if (claimable_s := facts["claimable_s"] or 0.0) >= thresholds.due_s[0]:
         # The wait for other jobs explains nothing here.
         waiting_s = claimable_s
         text = f"the oldest due job that a worker could run has been waiting for {words(waiting_s)}"
     else:
-        because += (Cause.QUEUE, Cause.TYPE, Cause.PAUSE, Cause.PAYLOAD)
+        because += ("unserved queue", "unknown type", "pause", "unread payload")
     return (bad if waiting_s >= thresholds.due_s[1] else warn)(
         text,
         "the workers are busy: add slots or workers, or find what makes their jobs slow",
@@ -203,14 +203,14 @@ def pauses(facts: Facts, thresholds: Thresholds) -> Finding:
         return bad(
             f"this is a copy of another database: its workers start paused: {everything['copied']}",
             "`rota queues resume --copy`, if its jobs may run here too",
-            cause=Cause.COPY,
+            cause="restored copy",
         )
     if everything:
         [pause] = [one for one in facts["paused"] if one["queue"] is None] or [None]
         return warn(
             f"everything is paused{_describe_pause(pause)}",
             "`rota queues resume --all`, once the reason for the pause is gone",
-            cause=Cause.PAUSE,
+            cause="pause",
         )
     if not facts["paused"]:
         return ok("no queue is paused")
@@ -219,7 +219,7 @@ def pauses(facts: Facts, thresholds: Thresholds) -> Finding:
         f"paused: {text}",
         f"`rota queues resume {quote(facts['paused'][0]['queue'])}`, once the reason for the pause "
         "is gone",
-        cause=Cause.PAUSE,
+        cause="pause",
     )
 
 
@@ -263,7 +263,7 @@ def schedules(facts: Facts, thresholds: Thresholds) -> Finding:
         "`rota schedules show NAME`"
     ] * bool(failing)
     is_own = stopped or failing or any(one["last_error"] for one in facts["overdue"])
-    because = () if is_own else (Cause.COPY, Cause.NO_WORKER)
+    because: tuple[Cause, ...] = () if is_own else ("restored copy", "no worker")
     return bad("; ".join(text), "; ".join(do), because=because)
 
 

@@ -144,7 +144,6 @@ ALERTS = Listing(
 
 
 Found = list[tuple[dict[str, Any], list[AlertMatch]]]
-"""Rules, each with its matches."""
 
 
 def _evaluate(opened: Session, names: list[str] | None) -> Found:

@@ -43,7 +43,6 @@ class CrontabReader:
     """Whether each line has a user's name before its command, as in /etc/crontab."""
     shell: str = "/bin/sh"
     names: set[str] = field(default_factory=set)
-    """Names that are taken."""
     has_environment: bool = False
     """Whether a line above sets a variable for the lines below."""
 

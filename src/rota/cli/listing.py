@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import typer
@@ -40,12 +41,8 @@ class Field:
         return row[name] if isinstance(row, dict) else getattr(row, name)
 
 
-def number(title: str, value: Value = "") -> Field:
-    return Field(title, value, Kind.NUMBER)
-
-
-def label(title: str, value: Value = "") -> Field:
-    return Field(title, value, Kind.NAME)
+number = partial(Field, kind=Kind.NUMBER)
+label = partial(Field, kind=Kind.NAME)
 
 
 def spare(field: Field | str) -> Field:

@@ -57,7 +57,7 @@ class _Shown:
 
 
 def lay_out(
-    columns: Sequence[Column | str],
+    columns: Sequence[Column],
     rows: Sequence[Sequence[str]],
     width: int | None,
     *,
@@ -66,13 +66,12 @@ def lay_out(
     """Make the lines of a table, the titles first.
 
     Args:
-        columns: a text is the title of a plain column.
         rows: the values of each row, one for each column, without line breaks.
         width: the width of the screen, in columns. None: no line is broken, nothing is shortened.
         one_line: a row has one line. Columns that do not fit are left out, the last ones first.
     """
     shown = [
-        _measure(Column(column) if isinstance(column, str) else column, [row[at] for row in rows])
+        _measure(column, [row[at] for row in rows])
         for at, column in enumerate(columns)
         if any(row[at] for row in rows)
     ]

@@ -73,7 +73,7 @@ class Place:
     def session(self) -> Iterator[Session]:
         """Connect to the database while the block runs, with the App's settings, if any. Raises
         ConfigurationError or DatabaseUnavailable at once; a pool would wait first."""
-        owner = self._find_owner()
+        owner = self.find_owner()
         database = self.make_database(owner)
         with ExitStack() as stack:
             try:
@@ -84,9 +84,6 @@ class Place:
                 # Without an App nothing can say notify=False.
                 opened = stack.enter_context(connect(database.strip_settings()))
             yield opened
-
-    def find_database(self) -> Database:
-        return self.make_database(self._find_owner())
 
     def find_target(self) -> tuple[Database, App | None]:
         owner = None if self._needs_no_app else find_app(self.app)
@@ -116,7 +113,7 @@ class Place:
     def _needs_no_app(self) -> bool:
         return bool(self.url and self.schema and not self.app)
 
-    def _find_owner(self) -> App | None:
+    def find_owner(self) -> App | None:
         owner, failure = (None, None) if self._needs_no_app else self.find_app()
         if failure is not None:
             where = f"without the App, in schema {self._find_schema(None)}"

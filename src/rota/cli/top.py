@@ -61,7 +61,7 @@ def top(
     """Show queues, running jobs, workers and recent errors, live. Quit with q or Ctrl-C."""
     # rich draws nothing live on a dumb terminal.
     is_live = sys.stdin.isatty() and sys.stdout.isatty() and not console().is_dumb_terminal
-    with closing(Watch(place.find_database())) as watch:
+    with closing(Watch(place.make_database(place.find_owner()))) as watch:
         watch.read()
         if as_json:
             print_json(_read_instants(watch.facts))

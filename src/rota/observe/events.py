@@ -14,7 +14,7 @@ import msgspec
 from rota.model.failure import escape, one_line
 from rota.model.job import Job
 from rota.model.outcome import Failure
-from rota.model.units import plural, words
+from rota.model.units import list_some, plural, words
 
 SHOWN_MAX = 20
 """Most ids in a line of the log."""
@@ -319,8 +319,7 @@ class WorkerStopped(Event, frozen=True, kw_only=True):
         if not self.unwritten:
             return f"worker {self.worker} stopped"
         jobs = plural(len(self.unwritten), "job")
-        more = ", …" if len(self.unwritten) > SHOWN_MAX else ""
-        shown = ", ".join(map(str, self.unwritten[:SHOWN_MAX])) + more
+        shown = list_some(map(str, self.unwritten), SHOWN_MAX, ", ")
         return (
             f"worker {self.worker} stopped, and the database took no outcome of {jobs} ({shown}): "
             "they run again when their leases expire"

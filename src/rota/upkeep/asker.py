@@ -52,7 +52,6 @@ class Asker(Service):
         scheduler: Scheduler,
         sweepers: Sequence[Sweeper],
     ) -> None:
-        """Make one; the reaper and the scheduler are two of the sweepers."""
         super().__init__(bus, clock)
         self.reaper = reaper
         self._scheduler = scheduler

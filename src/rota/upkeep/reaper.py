@@ -27,7 +27,7 @@ class Reaper(Sweeper):
     def __init__(
         self, bus: Bus, link: StoreLink, clock: Clock = SYSTEM_CLOCK, spare: StoreLink | None = None
     ) -> None:
-        """Make one. After a failure it uses the spare link, which may be open, then its own."""
+        """`spare`: a link to use after a failure, which may be open; then its own again."""
         super().__init__(bus, link, clock)
         self._links = (link, spare or link)
         self._refused = RefusalLog(bus, self.name, clock)

@@ -12,26 +12,20 @@ as $$
       when p_rule.kind = 'unknown_type' then late.jobs::float8
       else extract(epoch from {schema}.clock() - late.oldest)::float8
     end,
-    case p_rule.kind
-      when 'unclaimed'
-        then format(
-          'the oldest due job of queue %s has been waiting since %s, though workers serve it',
-          late.subject, {schema}.utc_text(late.oldest)
-        )
-      when 'unknown_type'
-        then format(
-          'no worker seen within %s knows type %s, and jobs of it have been due since %s',
-          p_rule.period, late.subject, {schema}.utc_text(late.oldest)
-        )
-      else format(
-        case
-          when late.is_lost
-            then 'for %s no worker has taken jobs of queue %s whose leases expired, the first at %s'
-          else 'no worker seen within %s serves queue %s, and jobs in it have been due since %s'
-        end,
-        p_rule.period, late.subject, {schema}.utc_text(late.oldest)
-      )
-    end
+    format(
+      case
+        when p_rule.kind = 'unclaimed'
+          then 'the oldest due job of queue %1$s has been waiting since %2$s, though workers serve '
+            'it'
+        when p_rule.kind = 'unknown_type'
+          then 'no worker seen within %3$s knows type %1$s, and jobs of it have been due since %2$s'
+        when late.is_lost
+          then 'for %3$s no worker has taken jobs of queue %1$s whose leases expired, the first at '
+            '%2$s'
+        else 'no worker seen within %3$s serves queue %1$s, and jobs in it have been due since %2$s'
+      end,
+      late.subject, {schema}.utc_text(late.oldest), p_rule.period
+    )
   from (
     select
       case when p_rule.kind = 'unknown_type' then d.job_type else d.queue end as subject,

@@ -22,7 +22,6 @@ from tests.docs.reader import ROOT, read_page
 from tests.store.work import Connection, insert
 from tests.support.rules import rule
 from tests.support.wait import eventually
-from tests.worker.process import WorkerProcess
 
 SCRIPT = (ROOT / "docs/reference/files/worker.sh").read_text()
 GRANTS = next(
@@ -32,7 +31,6 @@ GRANTS = next(
     )
     if "my_sql_worker" in block
 )
-JOBS = 20
 
 
 def _psql() -> Path:
@@ -97,60 +95,6 @@ def shells(
     workers.kill()
 
 
-def _over(connection: Connection) -> dict[str, int]:
-    return dict(
-        connection.execute(
-            "select split_part(locked_by, '-', 1), count(*)::int from rota.job_history where "
-            "status = 'succeeded' group by 1"
-        ).fetchall()
-    )
-
-
-@rule("M15", "M30")
-@pytest.mark.skipif(
-    shutil.which("bash") is None, reason="NO BASH HERE: the worker in bash is not tested"
-)
-def test_a_worker_in_bash_finishes_jobs_beside_one_in_python_each_once(
-    shells: ShellWorkers,
-    database: str,
-    connection: Connection,
-    app: rota.App,
-    tmp_path: Path,
-    request: pytest.FixtureRequest,
-) -> None:
-    go = shells.place / "go"
-    shells.program(
-        "quick",
-        f'read -r payload; echo "$payload" >> {shells.ran}; '
-        f"while [ ! -e {go} ]; do sleep 0.05; done; echo done",
-    )
-    shell = shells.start("quick")
-    insert(connection, JOBS, job_type="quick", queue="default")
-    eventually(shells.ran.exists, what="the worker in bash runs a job")
-    python = WorkerProcess(tmp_path, database, concurrency=1)
-    request.addfinalizer(python.kill)
-    python.until_started()
-    eventually(python.notes, what="the one in Python runs a job beside it")
-    go.touch()
-    eventually(lambda: sum(_over(connection).values()) == JOBS, 90, what="all jobs are over")
-    assert connection.execute(
-        "select count(*), max(attempts) from rota.job_history"
-    ).fetchone() == (JOBS, 1)
-    by_shell = connection.execute(
-        "select count(*) from rota.job_history where locked_by = 'shell-0' and result = '\"done\"'"
-    ).fetchone()
-    ran_by_shell = len(shells.ran.read_text().splitlines())
-    ran_by_python = len([note for note in python.notes() if note.startswith("start")])
-    assert by_shell == (ran_by_shell,) and ran_by_shell + ran_by_python == JOBS
-    assert ran_by_shell > 0 and ran_by_python > 0
-    for process in (shell, python.process):
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
-    assert connection.execute(
-        "select count(*) from rota.worker where stopped_at is null"
-    ).fetchone() == (0,)
-
-
 @rule("M15", "M31", "M43")
 @pytest.mark.skipif(
     shutil.which("bash") is None, reason="NO BASH HERE: the worker in bash is not tested"
@@ -200,6 +144,8 @@ def test_a_worker_in_bash_says_how_jobs_fail_renews_heeds_a_cancel_and_finishes_
     (shells.place / "go").touch()
     assert shell.wait(30) == 0
     assert (app.get(last).status, app.get(last).result) == (rota.Status.SUCCEEDED, "went")
+    alive = "select count(*) from rota.worker where stopped_at is null"
+    assert connection.execute(alive).fetchone() == (0,), "it has said that it left"
 
 
 @rule("M15", "M33")

@@ -56,9 +56,13 @@ class Attempts:
         )
         return self._hand.claim().jobs
 
+    def make_context(self, job: Job) -> rota.Context:
+        """Return what a worker gives the handler of a job."""
+        return rota.Context(job, "hand", effects=self._effects)
+
     async def run(self, job: Job) -> tuple[Transition, bool]:
         """Run an attempt; return what becomes of its job, and whether it was still held."""
-        context = rota.Context(job, "hand", effects=self._effects)
+        context = self.make_context(job)
         arguments = json.loads(job.payload_json)
         try:
             if inspect.iscoroutinefunction(self._handler):

@@ -91,27 +91,6 @@ def test_a_job_with_one_attempt_begins_once_and_is_dead_only_if_it_had_begun(
     ), "their start was recorded"
 
 
-@rule("M33", "M80")
-def test_in_cron_mode_a_killed_drain_s_jobs_are_done_by_a_later_one(
-    database: str, connection: Connection, tmp_path: Path
-) -> None:
-    file = tmp_path / "go"
-    held = put(connection, "hold", until=str(file))
-    first = WorkerProcess(tmp_path, database, drain=True)
-    first.until_noted(f"start {held}")
-    first.kill()
-    file.touch()
-    for after_the_lease in (False, True):
-        if after_the_lease:
-            expire_leases(connection)
-        later = WorkerProcess(tmp_path, database, drain=True)
-        assert later.wait(60) == 0, later.log
-        assert over(connection) == after_the_lease
-    assert rows(connection, "select status, attempts, losses from rota.job_history") == [
-        ("succeeded", 1, 1)
-    ]
-
-
 # Frozen
 
 

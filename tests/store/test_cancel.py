@@ -203,22 +203,6 @@ def test_a_lost_job_with_a_request_to_cancel_is_over(
 
 
 @rule("M32", "M87")
-def test_a_finish_that_was_first_wins_over_the_wish_to_cancel(
-    database: str, connection: Connection, second: Connection
-) -> None:
-    insert(connection)
-    [job] = Hand(connection).claim().jobs
-    with psycopg.connect(database) as finisher:
-        Hand(finisher).settle((job, SUCCEED))
-        assert after_it_waited(
-            connection, second, lambda: cancel(second, job.id), finisher.commit
-        ) == [("refused", "succeeded")]
-    assert connection.execute("select status, cancel_requested_at from rota.jobs").fetchall() == [
-        ("succeeded", None)
-    ]
-
-
-@rule("M32", "M87")
 @pytest.mark.parametrize(
     ("transition", "status"), [(SUCCEED, "succeeded"), (FAIL, "cancelled"), (GIVE_UP, "dead")]
 )
@@ -281,24 +265,6 @@ def test_an_open_cancel_costs_no_worker_a_lease(database: str, connection: Conne
 
 
 # Progress
-
-
-@rule("M32", "M72")
-def test_progress_is_seen_while_the_job_runs(shared: Connection) -> None:
-    insert(shared)
-    hand = Hand(shared)
-    [job] = hand.claim().jobs
-    assert hand.run(
-        ops.progress([(job.id, job.claims, '{"done": 40, "total": 100, "note": "pages"}')])
-    ) == {job.id: True}
-    [found] = hand.run(ops.find(ops.Filter(ids=[job.id])))
-    assert found.progress is not None and found.status == "running"
-    assert (found.progress.done, found.progress.total, found.progress.note) == (40, 100, "pages")
-    assert one(
-        shared,
-        "select abs(extract(epoch from rota.clock() - (progress ->> 'at')::timestamptz)) < 60 from "
-        "rota.jobs",
-    ) == (True,)
 
 
 @rule("M32")

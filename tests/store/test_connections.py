@@ -19,7 +19,7 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django.db import connections, transaction
 from psycopg import sql
 from psycopg_pool import ConnectionPool
-from sqlalchemy import Engine, MetaData, create_engine, make_url, text
+from sqlalchemy import Engine, MetaData, create_engine, make_url
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import (
     AsyncEngine,
@@ -79,20 +79,6 @@ def alias(database: str) -> Iterator[str]:
 
 
 # SQLAlchemy
-
-
-@rule("M20")
-async def test_a_job_inserted_before_the_first_statement_of_a_session_goes_with_its_rollback(
-    mail: Mail, aengine: AsyncEngine, connection: Connection
-) -> None:
-    async with AsyncSession(aengine) as session:
-        await mail.using(session).aenqueue(1)
-        await session.rollback()
-        assert count(connection) == 0
-        await mail.using(session).aenqueue(2)
-        assert count(connection) == 0
-        await session.commit()
-    assert count(connection) == 1
 
 
 class Base(DeclarativeBase):
@@ -396,19 +382,3 @@ def test_no_library_of_an_application_is_imported_before_its_connection_is_there
 ) -> None:
     subprocess.run([sys.executable, "-c", LEAN, database], timeout=60, check=True)
     assert count(connection) == 2
-
-
-@rule("M87")
-async def test_actions_join_the_transaction_of_a_session(
-    app: rota.App, mail: Mail, aengine: AsyncEngine, connection: Connection
-) -> None:
-    job = (await mail.aenqueue(1)).id
-    async with AsyncSession(aengine) as session:
-        await app.acancel(job, connection=session)
-        await session.rollback()
-        assert (await app.aget(job)).status == "queued"
-        await app.acancel(job, connection=session)
-        await session.execute(text("select 1"))
-        await session.commit()
-    assert (await app.aget(job)).status == "cancelled"
-    await app.aclose()

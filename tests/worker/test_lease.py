@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import rota
-from rota.observe.events import JobReaped, JobSucceeded, LeaseLost
+from rota.observe.events import JobSucceeded, LeaseLost
 from rota.worker.lease_keeper import RENEWALS_A_LEASE
 from tests.support.clock import ManualClock
 from tests.support.rules import rule
@@ -184,38 +184,6 @@ async def test_a_worker_that_lost_a_job_and_got_it_again_keeps_the_two_attempts_
     assert rows(connection, "select status, attempts, losses, result from rota.job_history") == [
         ("succeeded", 1, 1, 2)
     ]
-
-
-@rule("M33")
-async def test_an_expired_lease_is_noticed_by_any_worker(
-    database: str, connection: Connection
-) -> None:
-    jobs = rota.Jobs()
-    jobs.job("left behind", retry=rota.Fixed("7s", jitter=0))(_nothing)
-    job = put(connection, "left behind")
-    async with Hand(database, jobs, queues={"elsewhere": 1}) as hand:
-        connection.execute(
-            "update rota.job set status = 'running', locked_by = 'gone', "
-            "locked_until = clock_timestamp() - interval '1 second',"
-            " claims = 1, attempts = 1, losses = 1, start_recorded = true, "
-            "started_at = clock_timestamp() - interval '10 seconds'"
-        )
-        reaped = await hand.heard(JobReaped)
-    assert (reaped.job, reaped.worker, reaped.attempt, reaped.claim, reaped.status) == (
-        job,
-        "gone",
-        1,
-        1,
-        "failed",
-    )
-    assert rows(
-        connection,
-        "select status, claims, error_type, run_at - failed_at = interval '7 seconds' "
-        "from rota.job",
-    ) == [("failed", 2, "LeaseExpired", True)]
-
-
-def _nothing() -> None: ...
 
 
 def _take_away(connection: Connection, *jobs: int) -> list[tuple[object, ...]]:

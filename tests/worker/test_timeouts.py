@@ -20,35 +20,6 @@ from tests.worker.table import Connection, put, rows, value
 FIXED = rota.Fixed("1m", jitter=0)
 
 
-@rule("M35", "M40", "M41")
-async def test_an_async_handler_that_runs_over_its_time_is_stopped_and_tried_again(
-    database: str, connection: Connection
-) -> None:
-    jobs = rota.Jobs()
-    why: list[str | None] = []
-
-    @jobs.job("hangs", timeout="0.3s", retry=FIXED, takes_context=True)
-    async def hangs(ctx: rota.Context) -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            why.append(ctx.cancelled)
-
-    job = put(connection, "hangs")
-    async with Hand(database, jobs) as hand:
-        await hand.heard(JobFailed, job=job)
-    assert why == ["it ran longer than its timeout of 0.3 s"]
-    assert rows(
-        connection,
-        "select status, attempts, error_type, verdict, run_at - failed_at = interval '1 minute' "
-        "from rota.job",
-    ) == [("failed", 1, "rota.errors.AttemptTimeout", "transient", True)]
-    assert (
-        value(connection, "select finished_at - started_at >= interval '0.3 s' from rota.attempt")
-        is True
-    )
-
-
 @rule("M21", "M35")
 async def test_a_job_may_run_for_as_long_as_it_was_enqueued_with_whatever_its_type_says(
     database: str, connection: Connection

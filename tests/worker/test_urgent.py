@@ -73,11 +73,6 @@ def claimed(hand: Hand, job_type: str) -> int:
     return sum(isinstance(one, JobClaimed) and one.job_type == job_type for one in hand.events)
 
 
-def started(hand: Hand) -> WorkerStarted:
-    [event] = [one for one in hand.events if isinstance(one, WorkerStarted)]
-    return event
-
-
 @rule("M61")
 @pytest.mark.parametrize("threads", [False, True], ids=["async", "plain"])
 @pytest.mark.parametrize(("slots", "ordinary"), [(10, 8), (2, 1)])
@@ -143,17 +138,6 @@ async def test_a_drain_leaves_room_and_ends_when_all_is_done(
     resets = put(connection, "reset", 3, priority=URGENT)
     report = await hand.run()
     assert (report.succeeded, len(site.begun), len(resets)) == (43, 40, 3)
-
-
-@rule("M61")
-async def test_without_slots_for_the_urgent_ordinary_jobs_take_them_all(
-    database: str, connection: Connection
-) -> None:
-    site = Site()
-    put(connection, "page", 100)
-    async with Hand(database, site.jobs, slots=4, urgent_slots=0, grace_s=0.0) as hand:
-        await site.until_begun(4)
-        assert started(hand).urgent_slots == "none for priority above 0"
 
 
 def test_slots_for_the_urgent_leave_one_for_others(

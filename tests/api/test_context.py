@@ -72,56 +72,6 @@ def test_a_context_knows_the_app_of_its_job(app: rota.App) -> None:
         _ = make_context().app
 
 
-def test_takes_context_passes_the_context_first(app: rota.App, rows: Rows) -> None:
-    @app.job("plain", takes_context=True)
-    def plain(ctx: rota.Context, day: int) -> list[Any]:
-        job = ctx.job
-        told = [job.id, job.attempts, job.payload, ctx.worker, ctx.state, ctx.cancelled, day]
-        return [ctx is rota.context(), *told]
-
-    @app.job("async", takes_context=True)
-    async def coroutine(ctx: rota.Context, day: int) -> list[Any]:
-        return plain(ctx, day)
-
-    ids = [job_type.enqueue(day=5).id for job_type in (plain, coroutine)]
-    app.drain()
-    for id_ in ids:
-        job = rows.job(id_)
-        assert job["payload"] == {"day": 5}
-        assert job["result"] == [True, id_, 1, {"day": 5}, job["locked_by"], None, None, 5]
-
-
-@rule("M35")
-def test_a_plain_handler_learns_from_its_context_that_its_time_is_over(
-    app: rota.App, rows: Rows
-) -> None:
-    begun, ended = threading.Event(), threading.Event()
-
-    @app.job("work", takes_context=True, timeout="50ms")
-    def work(ctx: rota.Context) -> None:
-        begun.set()
-        pause = threading.Event()
-        try:
-            while True:
-                ctx.raise_if_cancelled()
-                pause.wait(0.01)
-        finally:
-            ended.set()
-
-    id_ = work.enqueue().id
-    app.drain()
-    # Its time was over before its thread had begun.
-    while not begun.is_set() and rows.job(id_)["status"] == "failed":
-        rows.make_all_due()
-        app.drain()
-
-    assert ended.wait(30)
-    assert (rows.job(id_)["status"], rows.job(id_)["error_type"]) == (
-        "failed",
-        "rota.errors.AttemptTimeout",
-    )
-
-
 # Lifespan
 
 

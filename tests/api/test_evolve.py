@@ -74,26 +74,6 @@ def test_payloads_of_older_versions_are_upgraded_step_by_step(app: rota.App, row
     assert rows.job(ids[-1])["payload_version"] == 3
 
 
-@rule("M12", "M51")
-def test_a_renamed_type_runs_jobs_of_its_old_name_and_shares_its_keys(
-    app: rota.App, rows: Rows
-) -> None:
-    @app.job("send_mail", aliases=("mail",))
-    async def send_mail(user_id: int) -> int:
-        return user_id
-
-    old = rows.insert("mail", '{"user_id": 1}')
-    app.drain()
-
-    assert (rows.job(old)["status"], rows.job(old)["job_type"], rows.job(old)["result"]) == (
-        "succeeded",
-        "mail",
-        1,
-    )
-    send_mail.using(key="once").enqueue(2)
-    assert rows.keys()[0][:2] == ("send_mail", "once")
-
-
 @rule("M12")
 def test_a_payload_that_does_not_fit_is_dead_at_once_where_no_release_is_known(
     app: rota.App, rows: Rows

@@ -95,16 +95,6 @@ def test_what_runs_again_lies_at_least_a_second_ahead(app: rota.App, rows: Rows)
 
 
 @rule("M13")
-def test_what_a_handler_returns_is_its_result(app: rota.App, rows: Rows) -> None:
-    results = [{"id": 5, "to": ["a"]}, [1, 2], "text", 0, False, 1.5]
-    ids = run_each(app, {repr(one): returning(one) for one in results})
-    for result, id_ in zip(results, ids.values(), strict=True):
-        assert read_facts(rows.job(id_), "status", "result") == ("succeeded", result)
-        assert app.get(id_).result == result
-    assert len(rows.keys()) == len(results)
-
-
-@rule("M13")
 def test_a_result_that_cannot_be_stored_is_left_out_with_a_warning_and_the_job_succeeds(
     app: rota.App, rows: Rows, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -161,24 +151,3 @@ def test_an_error_leaves_verdict_rule_type_code_and_stack_on_its_attempt(
     assert 7.5 <= attempt["wait_s"] <= 12.5  # the default: 10 s, give or take a quarter
     dead = read_facts(rows.job(fatal), "status", "verdict_rule", "response_code")
     assert dead == ("dead", "fatal_on Refused", 503)
-
-
-@rule("M40", "M42")
-def test_a_job_that_goes_on_failing_is_dead_after_max_attempts_with_a_row_for_each(
-    app: rota.App, rows: Rows
-) -> None:
-    retry = rota.Delays("5m", jitter=0)
-    job_type = app.job("work", max_attempts=2, retry=retry)(raising(ValueError("no")))
-    told = app.job("told", max_attempts=1)(raising(rota.Retry("busy")))
-    twice, once = job_type.enqueue().id, job_type.using(max_attempts=1).enqueue().id
-    busy = told.enqueue().id
-    for _ in range(2):
-        app.drain()
-        rows.make_all_due()
-
-    columns = ("status", "attempts", "max_attempts")
-    assert read_facts(rows.job(twice), *columns) == ("dead", 2, 2)
-    assert read_facts(rows.job(once), *columns) == ("dead", 1, 1), "the job's own number"
-    assert read_facts(rows.job(busy), "status", "last_error") == ("dead", "busy"), "a retry counts"
-    waits = [read_facts(one, "attempt", "outcome", "wait_s") for one in rows.attempts(twice)]
-    assert waits == [(1, "failed", pytest.approx(300)), (2, "dead", None)]

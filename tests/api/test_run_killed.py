@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 import psycopg
 import pytest
@@ -19,13 +18,6 @@ Connection = psycopg.Connection[TupleRow]
 DEBIT = "update public.account set balance = balance - 10 where name = 'ada'"
 CREDIT = "update public.account set balance = balance + 10 where name = 'bob'"
 MARK = "insert into public.transfer values (7) on conflict do nothing"
-
-
-@pytest.fixture
-def app(database: str) -> Iterator[rota.App]:
-    app = rota.App(database)
-    yield app
-    app.close()
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -15,13 +14,6 @@ from tests.support.rules import rule
 
 Context = rota.Context
 Connection = psycopg.Connection[TupleRow]
-
-
-@pytest.fixture
-def app(database: str) -> Iterator[rota.App]:
-    app = rota.App(database)
-    yield app
-    app.close()
 
 
 @pytest.fixture(autouse=True)

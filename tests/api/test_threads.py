@@ -26,7 +26,7 @@ from rota.store.pools import POOL_MAX, close_all
 from tests.support.proxy import Proxy
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
-from tests.support.wait import eventually
+from tests.support.wait import count_lock_waits, eventually
 
 Connection = psycopg.Connection[TupleRow]
 CHILD_S = 60
@@ -56,17 +56,6 @@ def _threads_in(function: str, threads: ThreadPoolExecutor) -> int:
     )
 
 
-def _waiting(database: str) -> object:
-    """How many connections wait for a lock."""
-    query = (
-        "select count(*) from pg_stat_activity where datname = current_database() and "
-        "wait_event_type = 'Lock'"
-    )
-    with psycopg.connect(database, autocommit=True) as other:
-        [(count,)] = other.execute(query).fetchall()
-    return count
-
-
 @rule("M1", "M20")
 def test_a_thread_that_waits_for_a_connection_gets_one_though_another_thread_ends_the_pool(
     database: str, connection: Connection
@@ -77,7 +66,7 @@ def test_a_thread_that_waits_for_a_connection_gets_one_though_another_thread_end
         with connection.transaction():
             connection.execute("lock table rota.job")
             calls = [threads.submit(charge.enqueue) for _ in range(POOL_MAX)]
-            eventually(lambda: _waiting(database) == POOL_MAX, what="all connections are in use")
+            eventually(lambda: count_lock_waits(connection) == POOL_MAX, what="all are in use")
             pools = app._database._pools
             wait_s, pools._wait_s = pools._wait_s, 0.1  # the others have their connections
             with pytest.raises(DatabaseUnavailable, match="all 4 that the App may have are in use"):

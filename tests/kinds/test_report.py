@@ -21,7 +21,7 @@ import rota
 from rota.kinds import report
 from tests.kinds.conftest import Connection, drain
 from tests.support.rules import rule
-from tests.support.wait import eventually
+from tests.support.wait import count_lock_waits, eventually
 from tests.worker.table import expire_leases
 
 Make = Callable[..., tuple[rota.App, report.Reports]]
@@ -185,15 +185,6 @@ def finish(connection: Connection, ago: str) -> None:
     connection.execute("update rota.report_run set finished_at = now() - %s::interval", [ago])
 
 
-def waiting(connection: Connection) -> int:
-    """How many sessions wait for a lock."""
-    [[found]] = connection.execute(
-        "select count(*) from pg_stat_activity "
-        "where datname = current_database() and wait_event_type = 'Lock'"
-    ).fetchall()
-    return int(found)
-
-
 @rule("M72", "M51")
 def test_two_who_ask_at_once_after_that_get_one_new_run(
     make: Make, numbers: Numbers, connection: Connection, database: str
@@ -205,7 +196,7 @@ def test_two_who_ask_at_once_after_that_get_one_new_run(
     with psycopg.connect(database) as mine, ThreadPoolExecutor() as pool:
         first = reports.request("numbers", {"rows": 5}, connection=mine)
         others = [pool.submit(reports.request, "numbers", {"rows": 5}) for _ in range(3)]
-        eventually(lambda: waiting(connection) == 3)
+        eventually(lambda: count_lock_waits(connection) == 3)
         mine.commit()
         assert {one.result().id for one in others} == {first.id} != {old.id}
 
@@ -221,7 +212,7 @@ def test_a_report_may_never_reuse_a_file_not_even_one_that_was_ready_meanwhile(
     with psycopg.connect(database) as other, ThreadPoolExecutor() as pool:
         other.execute("update rota.report_run set pages = pages")
         asked = pool.submit(reports.request, "numbers", {"rows": 5})
-        eventually(lambda: waiting(connection) == 1)
+        eventually(lambda: count_lock_waits(connection) == 1)
         other.execute("update rota.report_run set finished_at = clock_timestamp()")
         other.commit()
         assert asked.result().id == 2

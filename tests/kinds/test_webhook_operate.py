@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -14,32 +13,26 @@ from psycopg.types.json import Jsonb
 import rota
 from tests.kinds.conftest import Connection, drain
 from tests.kinds.test_webhook import Make, put
+from tests.store.work import after_it_waited
 from tests.support.receiver import Receiver
 from tests.support.rules import rule
-from tests.support.wait import eventually
 
 
 def beside(database: str, connection: Connection, first: str, second: str) -> Any:
     """Run a statement in a transaction, and another one beside it that waits for it; return the
     rows of the second."""
-    found: list[Any] = []
-
-    def run(other: Connection) -> None:
-        try:
-            found.append(other.execute(second.encode()).fetchall())
-        except psycopg.Error as error:
-            found.append(error)
-
     with psycopg.connect(database, autocommit=True) as other:
-        thread = threading.Thread(target=run, args=(other,))
-        waits = "select 1 where cardinality(pg_blocking_pids(%s)) > 0"
-        with connection.transaction():
-            connection.execute(first.encode())
-            thread.start()
-            pid = other.info.backend_pid
-            eventually(lambda: found or connection.execute(waits.encode(), [pid]).fetchone())
-        thread.join()
-    return found[0]
+        connection.execute("begin")
+        connection.execute(first.encode())
+        try:
+            return after_it_waited(
+                connection,
+                other,
+                lambda: other.execute(second.encode()).fetchall(),
+                lambda: connection.execute("commit"),
+            )
+        except psycopg.Error as error:
+            return error
 
 
 def live(connection: Connection) -> Any:

@@ -12,6 +12,7 @@ import pytest
 import rota
 from rota.model.awaited import META_KEY, find_fault
 from rota.model.batch import Batch
+from tests.support.job import make_job
 from tests.support.rules import rule
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
@@ -19,11 +20,7 @@ NOW = datetime(2026, 11, 23, tzinfo=UTC)
 
 def job(id_: int, awaits: Any = None) -> rota.Job:
     meta = None if awaits is None else json.dumps({META_KEY: awaits, "trace": "t"})
-    return rota.Job(
-        id=id_, origin_id=id_, queue="q", job_type="t", payload_json="{}", payload_version=None,
-        priority=0, run_at=NOW, expires_at=None, attempts=1, max_attempts=None, claims=1,
-        idempotency_key=None, meta_json=meta, created_at=NOW,
-    )  # fmt: skip
+    return make_job(id_, meta_json=meta)
 
 
 @rule("M11")

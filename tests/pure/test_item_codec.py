@@ -14,7 +14,7 @@ import pytest
 
 import rota
 from rota.errors import DeclarationError, PayloadError, UsageError
-from rota.model.job import Job
+from tests.support.job import make_job
 from tests.support.rules import rule
 
 
@@ -139,27 +139,11 @@ def test_keys_and_groups_are_made_of_the_attributes_of_an_item() -> None:
 @rule("M12")
 def test_an_old_payload_is_upgraded_before_it_becomes_an_item() -> None:
     index = declare(Doc, version=2, upgrade={1: lambda old: {"id": old["number"]}})
-    job = msgspec.convert({**JOB, "payload_json": '{"number":3}', "payload_version": 1}, Job)
+    job = make_job(payload_json='{"number":3}', payload_version=1)
     assert index._declaration.read_items([job]) is None
     assert index._declaration.read_item(job)[0] == Doc(3)
     assert index._declaration.call_arguments(job)[0] == {"items": [Doc(3)]}
     assert index._declaration.arguments(job)[0]["id"] == 3
-
-
-JOB = {
-    **dict.fromkeys(
-        ("expires_at", "max_attempts", "idempotency_key", "meta_json", "schedule", "scheduled_for")
-    ),
-    "id": 1,
-    "origin_id": 1,
-    "queue": "default",
-    "job_type": "index",
-    "priority": 0,
-    "run_at": "2026-01-14T00:00:00Z",
-    "attempts": 1,
-    "claims": 1,
-    "created_at": "2026-01-14T00:00:00Z",
-}
 
 
 def no_list(item: Doc) -> None: ...

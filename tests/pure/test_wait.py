@@ -12,6 +12,7 @@ import pytest
 import rota
 from rota.model.units import local_time
 from rota.model.wait import UNREAD, Awaited, Holder, WaitFacts, explain_wait
+from tests.support.job import make_job
 from tests.support.rules import rule
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
@@ -21,13 +22,9 @@ DIED = Holder(16, "dead", BEFORE)
 
 
 def _job(status: str, **fields: Any) -> rota.Job:
-    given: dict[str, Any] = {
-        "id": 20, "origin_id": 20, "queue": "email", "job_type": "t", "payload_json": "{}",
-        "payload_version": None, "priority": 0, "run_at": BEFORE, "expires_at": None,
-        "attempts": 0, "max_attempts": 10, "claims": 0, "idempotency_key": None,
-        "meta_json": None, "created_at": BEFORE, **fields,
-    }  # fmt: skip
-    return rota.Job(status=rota.Status(status), **given)
+    return make_job(
+        20, status=rota.Status(status), **{"queue": "email", "run_at": BEFORE, **fields}
+    )
 
 
 def _facts(**given: Any) -> WaitFacts:

@@ -22,7 +22,7 @@ from tests.docs.reader import read_page
 from tests.store.rows import row
 from tests.store.work import Connection
 from tests.support.rules import rule
-from tests.support.wait import eventually
+from tests.support.wait import count_lock_waits, eventually
 
 Send = rota.JobType[[int], [int], None]
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -233,15 +233,11 @@ def test_two_bulks_with_the_same_keys_in_opposite_order_cannot_deadlock(
             for (job_type, key), result in zip(order, results, strict=True)
         }
 
-    both_wait = (
-        "select count(*) = 2 from pg_stat_activity where datname = current_database() and "
-        "wait_event_type = 'Lock'"
-    )
     with ThreadPoolExecutor(2) as pool, psycopg.connect(database) as other:
         other.execute("insert into rota.job (job_type, idempotency_key) values ('send', '0500')")
         bulks = [pool.submit(bulk, order) for order in (keyed, keyed[::-1])]
         # Each stands somewhere in its first thousand, and has its second before it.
-        eventually(lambda: connection.execute(both_wait).fetchone() == (True,))
+        eventually(lambda: count_lock_waits(connection) == 2)
         other.rollback()
         forwards, backwards = (one.result(60) for one in bulks)
     assert {key: one.id for key, one in forwards.items()} == {
@@ -457,12 +453,7 @@ def test_keys_are_taken_in_one_order_also_where_some_are_not_free(
             holder.execute(held)
         first = psycopg.connect(database)
         waiting = pool.submit(first.execute, take, [[1, 2], ["b", "c"]])
-        eventually(
-            lambda: connection.execute(
-                "select from pg_stat_activity where datname = current_database() "
-                "and wait_event_type = 'Lock'"
-            ).fetchall()
-        )
+        eventually(lambda: count_lock_waits(connection))
         # The first waits for b and has not taken c: who has c may wait for b.
         with psycopg.connect(database, options="-c lock_timeout=5s") as second:
             second.execute("insert into rota.job (job_type, idempotency_key) values ('t', 'c')")

@@ -43,7 +43,7 @@ PAYLOAD_MISMATCH = Transition(
 def waits(connection: Connection, own: Connection) -> Callable[[], bool]:
     """Whether the session of `own` waits for a lock, asked on the other connection."""
     pid = own.info.backend_pid
-    query = "select wait_event_type = 'Lock' from pg_stat_activity where pid = %s"
+    query = "select cardinality(pg_blocking_pids(%s)) > 0"
     return lambda: connection.execute(query, [pid]).fetchone() == (True,)
 
 

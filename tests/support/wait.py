@@ -7,7 +7,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import psycopg
 
 Found = TypeVar("Found")
 
@@ -37,3 +39,14 @@ async def aeventually(
 ) -> Found:
     """Do the same in a thread, while the loop goes on."""
     return await asyncio.to_thread(eventually, predicate, timeout_s, what=what)
+
+
+def count_lock_waits(connection: psycopg.Connection[Any]) -> int:
+    """How many sessions of the database wait for a lock; also within a transaction, which would
+    see the same answer again."""
+    connection.execute("select pg_stat_clear_snapshot()")
+    [(count,)] = connection.execute(
+        "select count(*) from pg_stat_activity "
+        "where datname = current_database() and wait_event_type = 'Lock'"
+    ).fetchall()
+    return int(count)

@@ -9,7 +9,7 @@ import pytest
 import rota
 from rota.model.outcome import Cancel, End, HandedBack, Succeeded
 from rota.worker.attempt import TRANSITIONS, Attempt, State
-from tests.pure.test_settle_lost import job as make_job
+from tests.support.job import make_job
 from tests.support.rules import rule
 
 NOW = 1_000.0

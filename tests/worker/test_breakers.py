@@ -15,7 +15,7 @@ from rota.store.db import Database
 from rota.store.link import StoreLink
 from rota.worker.attempt import Attempt
 from rota.worker.breakers import EndpointReports
-from tests.pure.test_settle_lost import job as make_job
+from tests.support.job import make_job
 from tests.support.rules import rule
 from tests.support.wait import aeventually
 from tests.worker.alone import give, lone_executor

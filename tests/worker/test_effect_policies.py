@@ -17,7 +17,7 @@ import pytest
 import rota
 from rota.declare.secret import VARIABLE, make_key
 from rota.worker import effects
-from tests.pure.test_settle_lost import job as make_job
+from tests.support.job import make_job
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker import heavy

@@ -15,8 +15,8 @@ from rota.model.settle import settle
 from rota.observe.events import JobDead
 from rota.upkeep.expirer import Expirer
 from rota.worker.attempt import Attempt
-from tests.pure.test_settle_lost import job as make_job
 from tests.support.clock import ManualClock
+from tests.support.job import make_job
 from tests.support.rules import rule
 from tests.worker.alone import give, lone_executor
 from tests.worker.hand import Hand

@@ -30,6 +30,7 @@ from rota.worker.frontier import (
     UnderWay,
 )
 from rota.worker.slots import SlotGroup
+from tests.support.job import make_job
 from tests.support.rules import rule
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
@@ -340,11 +341,7 @@ def test_a_look_back_that_found_more_than_it_could_take_says_so_and_goes_on_from
 
 
 def job(id_: int, priority: int, queue: str = "a") -> Job:
-    return Job(
-        id=id_, origin_id=id_, queue=queue, job_type="t", payload_json="{}", payload_version=None,
-        priority=priority, run_at=at(id_), expires_at=None, attempts=1, max_attempts=None,
-        claims=1, idempotency_key=None, meta_json=None, created_at=T0,
-    )  # fmt: skip
+    return make_job(id_, priority=priority, queue=queue, run_at=at(id_))
 
 
 def claim_keys(

@@ -21,10 +21,10 @@ from rota.upkeep.reaper import Reaper
 from rota.worker import suspects
 from rota.worker.attempt import Attempt
 from rota.worker.suspects import Suspects
-from tests.pure.test_settle_lost import job as make_job
 from tests.store.work import Hand as StoreHand
 from tests.store.work import insert
 from tests.support.clock import ManualClock
+from tests.support.job import make_job
 from tests.support.rules import rule
 from tests.support.wait import aeventually, eventually
 from tests.worker.conftest import StartWorker

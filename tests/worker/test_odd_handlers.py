@@ -21,9 +21,9 @@ from rota.worker.attempt import Attempt
 from rota.worker.processes.handler_process import HandlerProcess
 from rota.worker.processes.importable import describe_handler
 from rota.worker.processes.messages import RunJob
-from tests.pure.test_settle_lost import job as make_job
 from tests.store.work import Hand as Claimant
 from tests.store.work import insert
+from tests.support.job import make_job
 from tests.support.rules import rule
 from tests.worker import heavy
 from tests.worker.alone import give, lone_executor

@@ -11,10 +11,11 @@ import rota
 from rota.model.outcome import Expired
 from rota.worker.attempt import Attempt
 from tests.support.clock import ManualClock
+from tests.support.job import DUE
 from tests.support.rules import rule
 from tests.worker.alone import give, lone_executor
 from tests.worker.test_calls import Doc
-from tests.worker.test_slots import LONG_AGO, claimed_job
+from tests.worker.test_slots import claimed_job
 
 TIMEOUT_S = 10.0
 
@@ -107,7 +108,7 @@ async def test_a_job_that_is_lost_between_two_calls_leaves_the_slot_once(*, hang
 async def test_a_job_that_a_call_which_hangs_did_not_get_ends_with_it() -> None:
     calls = Calls(2, slots=2, deaf=(0,))
     expired = calls.attempts[1]
-    expired.job = msgspec.structs.replace(expired.job, expires_at=LONG_AGO)
+    expired.job = msgspec.structs.replace(expired.job, expires_at=DUE)
     await calls.start()
     await calls.after(*HANGS)
     assert isinstance(expired.outcome, Expired)

@@ -43,8 +43,8 @@ from rota.worker.processes.process_runner import ProcessRunner
 from rota.worker.runners import Reader
 from rota.worker.spec import WorkerSpec
 from rota.worker.worker import Worker
-from tests.pure.test_settle_lost import job as make_job
 from tests.support import forked
+from tests.support.job import make_job
 from tests.support.rules import rule
 from tests.support.wait import aeventually, eventually
 from tests.worker import apart, heavy

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.declare.declaration import Declaration
 from rota.declare.jobs import Jobs
-from rota.model.job import Job
 from rota.worker.attempt import Attempt
 from rota.worker.slots import (
     CLAIM_MAX,
@@ -20,9 +17,9 @@ from rota.worker.slots import (
     URGENT_S,
     SlotGroup,
 )
+from tests.support.job import DUE, make_job
 from tests.support.rules import rule
 
-LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
 jobs = Jobs()
 
 
@@ -33,12 +30,8 @@ def nothing() -> None: ...
 def claimed_job(
     id_: int, priority: int = 0, claimed_at: float = 0.0, of: Declaration = nothing._declaration
 ) -> Attempt:
-    job = Job(
-        id=id_, origin_id=id_, queue="default", job_type=of.name, payload_json=f'{{"id":{id_}}}',
-        payload_version=None, priority=priority, run_at=LONG_AGO, started_at=LONG_AGO,
-        expires_at=None, attempts=1, max_attempts=None, claims=1, idempotency_key=None,
-        meta_json=None, created_at=LONG_AGO,
-    )  # fmt: skip
+    payload = f'{{"id":{id_}}}'
+    job = make_job(id_, job_type=of.name, payload_json=payload, priority=priority, started_at=DUE)
     return Attempt(job, of, claimed_at, 120.0)
 
 

@@ -29,7 +29,7 @@ from rota.worker.lease_keeper import LeaseKeeper
 from tests.store.work import FAIL, SUCCEED, insert
 from tests.store.work import Hand as StoreHand
 from tests.support.rules import rule
-from tests.support.wait import aeventually
+from tests.support.wait import aeventually, count_lock_waits
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, connected, over, put, put_many, rows, status, value
 
@@ -198,11 +198,7 @@ async def test_the_last_report_of_progress_waits_with_the_outcome(
         if is_locked:
             other.execute("select from rota.job where id = %s for update", [job])
         go.set()
-        waits = (
-            "select count(*) from pg_stat_activity "
-            "where datname = current_database() and wait_event_type = 'Lock'"
-        )
-        await aeventually(lambda: attempt.state is State.UNWRITTEN or value(connection, waits))
+        await aeventually(lambda: attempt.state is State.UNWRITTEN or count_lock_waits(connection))
         other.rollback()
     assert value(connection, "select progress -> 'done' from rota.job_history") == 1
 

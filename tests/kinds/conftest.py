@@ -49,18 +49,23 @@ def drain(app: rota.App, connection: Connection) -> None:
     app.drain()
 
 
-@pytest.fixture(scope="session")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate of 127.0.0.1 with its key, in one file."""
+def make_certificate(folder: Path, name: str, of: str) -> Path:
+    """Make a certificate with its key, in one file; FILE.cert has the certificate alone."""
     if shutil.which("openssl") is None:
-        pytest.skip("NO OPENSSL: NO MAIL GOES THROUGH TLS")
-    file = tmp_path_factory.mktemp("tls") / "both.pem"
+        pytest.skip("NO OPENSSL: NOTHING GOES THROUGH TLS")
+    file = folder / "both.pem"
     command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
-    subject = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    subject = ["-subj", f"/CN={name}", "-addext", f"subjectAltName={of}:{name}"]
     files = ["-keyout", str(file), "-out", f"{file}.cert"]
     subprocess.run([*command.split(), *subject, *files], check=True, capture_output=True)
     file.write_text(file.read_text() + Path(f"{file}.cert").read_text())
     return file
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate of 127.0.0.1 with its key, in one file."""
+    return make_certificate(tmp_path_factory.mktemp("tls"), "127.0.0.1", of="IP")
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-import subprocess
 import threading
 from ipaddress import ip_address
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 from rota.kinds import webhook
 from rota.kinds.webhook import client as clients
 from rota.kinds.webhook.address import is_public, resolve
+from tests.kinds.conftest import make_certificate
 from tests.support.receiver import receiving
 from tests.support.rules import rule
 
@@ -96,8 +96,9 @@ def test_the_certificate_is_checked_for_the_name(
 ) -> None:
     patch_resolver(monkeypatch, ["127.0.0.1"])
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(*make_certificate(tmp_path, "hooks.example"))
-    trusting = ssl.create_default_context(cafile=tmp_path / "cert.pem")
+    certificate = make_certificate(tmp_path, "hooks.example", of="DNS")
+    server.load_cert_chain(certificate)
+    trusting = ssl.create_default_context(cafile=f"{certificate}.cert")
     with receiving(server) as receiver:
         client = webhook.HttpClient(trusting)
         for host in ("hooks.example", "other.example", "127.0.0.1"):
@@ -188,18 +189,6 @@ def patch_resolver(
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     return asked
-
-
-def make_certificate(folder: Path, name: str) -> tuple[Path, Path]:
-    """Make a certificate for a name, signed by itself."""
-    certificate, key = folder / "cert.pem", folder / "key.pem"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
-         "-keyout", str(key), "-out", str(certificate),
-         "-subj", f"/CN={name}", "-addext", f"subjectAltName=DNS:{name}"],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    return certificate, key
 
 
 async def test_connections_to_many_hosts_are_closed_and_no_request_knows(

@@ -132,18 +132,6 @@ def test_around_a_change_the_next_tick_is_the_second_implementation_s(
 
 
 @rule("M82")
-@settings(max_examples=12)
-@given(fields, instants)
-def test_in_utc_a_text_means_what_it_says(text: str, after: datetime) -> None:
-    line = entry(text)
-    shown = minutes(
-        ZoneInfo("UTC"), after.replace(second=0, microsecond=0), after + timedelta(days=2)
-    )
-    expected = [at for at, clock in shown if at > after and line.names(clock)]
-    assert next_fires(parse(text, "UTC"), after, len(expected)) == expected
-
-
-@rule("M82")
 @settings(max_examples=20)
 @given(st.data(), fields, zones, zones)
 def test_it_does_not_matter_in_which_zone_an_instant_is_given(
@@ -172,47 +160,6 @@ def test_ticks_ascend_and_none_is_lost_or_doubled_however_they_are_asked_for(
     most = data.draw(st.integers(0, 45))
     ticks = [tick for tick in chain if tick <= until]
     assert latest_fires(cron, after, until, most) == ticks[max(len(ticks) - most, 0) :]
-
-
-@rule("M82")
-@given(st.data(), st.integers(0, 59), st.integers(0, 23), zones)
-def test_a_job_of_a_fixed_time_fires_once_for_every_day_also_when_clocks_change(
-    data: st.DataObject, minute: int, hour: int, zone: str
-) -> None:
-    start = data.draw(near_a_change(zone))
-    cron = parse(f"{minute} {hour} * * *", zone)
-    first = next_fire(cron, start - timedelta(days=2))
-    assert first is not None
-    named = first.astimezone(cron.zone).replace(hour=hour, minute=minute, tzinfo=None)
-    for tick in [first, *next_fires(cron, first, 5)][1:]:
-        named += timedelta(days=1)
-        shown = tick.astimezone(cron.zone)
-        exists = (
-            named.replace(tzinfo=cron.zone)
-            .astimezone(UTC)
-            .astimezone(cron.zone)
-            .replace(tzinfo=None)
-            == named
-        )
-        if exists:
-            assert (shown.replace(tzinfo=None), shown.fold) == (named, 0), (
-                "the first time that the clock shows it"
-            )
-        else:
-            just_before = (tick - timedelta(minutes=1)).astimezone(cron.zone).replace(tzinfo=None)
-            assert just_before < named < shown.replace(tzinfo=None), "when the clock leaps over it"
-
-
-@rule("M82")
-@given(instants, st.sampled_from(["*/15 * * * *", "* * * * *", "*/30 * * * *"]), zones)
-def test_a_job_with_stars_keeps_its_pace_in_real_time(
-    start: datetime, text: str, zone: str
-) -> None:
-    pace = timedelta(
-        minutes=int(text.split(maxsplit=1)[0].removeprefix("*").removeprefix("/") or 1)
-    )
-    ticks = next_fires(parse(text, zone), start, 60)
-    assert {late - early for early, late in pairwise(ticks)} == {pace}
 
 
 @rule("M82")

@@ -5,10 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from rota.model.outcome import Failure
 from tests.support import forked
 from tests.support.cli import CommandLine
 from tests.support.rules import rule
+from tests.support.web import Web, serving
 from tests.worker.table import Connection
 
 Item = tuple[str, dict[str, Any]]
@@ -31,18 +30,23 @@ CARD = f"4929-{1234}"
 """Not a literal: a report shows lines of the source."""
 
 
-class Receiver(ThreadingHTTPServer):
-    """Takes envelopes, as Sentry does."""
+class Receiver:
+    """A server that takes envelopes, as Sentry does."""
 
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        self.items: list[Item] = []
-        super().__init__(("127.0.0.1", 0), Request)
+    def __init__(self, web: Web) -> None:
+        self.web = web
+        self.dsn = f"{web.url.partition('/hook')[0]}/1".replace("//", "//key@")
 
     @property
-    def dsn(self) -> str:
-        return f"http://key@127.0.0.1:{self.server_address[1]}/1"
+    def items(self) -> list[Item]:
+        """All that came, each with its kind, in order."""
+        found: list[Item] = []
+        for asked in self.web.asked:
+            is_packed = asked.headers.get("content-encoding") == "gzip"
+            _, *lines = (gzip.decompress(asked.body) if is_packed else asked.body).split(b"\n")
+            for head, item in zip(lines[::2], lines[1::2], strict=False):
+                found.append((json.loads(head)["type"], json.loads(item)))
+        return found
 
     def of(self, kind: str) -> list[dict[str, Any]]:
         """What came of one kind, in order."""
@@ -50,30 +54,10 @@ class Receiver(ThreadingHTTPServer):
         return [item for name, item in self.items if name == kind]
 
 
-class Request(BaseHTTPRequestHandler):
-    server: Receiver
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        if self.headers.get("Content-Encoding") == "gzip":
-            body = gzip.decompress(body)
-        _, *lines = body.split(b"\n")
-        for head, item in zip(lines[::2], lines[1::2], strict=False):
-            self.server.items.append((json.loads(head)["type"], json.loads(item)))
-        self.send_response(200)
-        self.send_header("Content-Length", "2")
-        self.end_headers()
-        self.wfile.write(b"{}")
-
-    def log_message(self, format: str, *args: Any) -> None: ...
-
-
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    with Receiver() as receiver:
-        threading.Thread(target=receiver.serve_forever, args=[0.05], daemon=True).start()
-        yield receiver
-        receiver.shutdown()
+    with serving() as web:
+        yield Receiver(web)
 
 
 @pytest.fixture

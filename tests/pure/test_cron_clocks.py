@@ -132,6 +132,18 @@ def test_around_a_change_the_next_tick_is_the_second_implementation_s(
 
 
 @rule("M82")
+@settings(max_examples=12)
+@given(fields, instants)
+def test_in_utc_a_text_means_what_it_says(text: str, after: datetime) -> None:
+    line = entry(text)
+    shown = minutes(
+        ZoneInfo("UTC"), after.replace(second=0, microsecond=0), after + timedelta(days=2)
+    )
+    expected = [at for at, clock in shown if at > after and line.names(clock)]
+    assert next_fires(parse(text, "UTC"), after, len(expected)) == expected
+
+
+@rule("M82")
 @settings(max_examples=20)
 @given(st.data(), fields, zones, zones)
 def test_it_does_not_matter_in_which_zone_an_instant_is_given(

@@ -14,17 +14,11 @@ from rota.observe.doctor.checks import examine
 from rota.store import ops
 from rota.store.db import Database
 from tests.cli.here import Here
+from tests.store.planned import move_clock
 from tests.store.work import FAIL, GIVE_UP, SUCCEED, Hand, insert
 from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
-
-
-def move_clock(connection: Connection, by: str) -> None:
-    connection.execute(
-        "create or replace function rota.clock() returns timestamptz language sql stable parallel "
-        f"safe as $$ select statement_timestamp() + interval '{by}' $$".encode()
-    )
 
 
 @rule("M85")

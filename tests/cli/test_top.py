@@ -26,7 +26,8 @@ from rota.store.db import Database
 from rota.store.migrate import migrate
 from rota.store.probe import open_probe
 from tests.cli.here import Here
-from tests.store.test_retention import clock
+from tests.store.cost import count_blocks
+from tests.store.planned import set_clock
 from tests.store.work import SUCCEED, Hand, insert
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
@@ -144,12 +145,7 @@ def test_a_frame_reads_no_more_of_many_jobs_than_of_few(
     assert len(facts["batches"]) == LIMITS["batches"]
     # Planning reads the catalog once.
     connection.execute(shown.statements["top"], LIMITS)
-    row = connection.execute(
-        b"explain (analyze, buffers, format json) " + shown.statements["top"], LIMITS
-    ).fetchone()
-    assert row is not None
-    read = row[0][0]["Plan"]
-    assert read["Shared Hit Blocks"] + read["Shared Read Blocks"] < 400
+    assert count_blocks(connection, shown.statements["top"], LIMITS) < 400
 
 
 @rule("M85")
@@ -160,7 +156,7 @@ def test_a_rate_is_what_was_finished_between_two_heartbeats(
     start = datetime.now(UTC)
 
     def rate_at(seconds: float) -> float:
-        clock(connection, start + timedelta(seconds=seconds))
+        set_clock(connection, start + timedelta(seconds=seconds))
         with open_probe(Database(database)) as probe:
             return float(probe.facts("top", LIMITS)["finished_per_s"])
 

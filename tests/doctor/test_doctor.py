@@ -30,7 +30,7 @@ from rota.observe.events import JobSucceeded, LeaseLost
 from rota.store import ops, probe
 from rota.store.db import Database
 from rota.store.migrate import migrate
-from tests.store.planned import put, set_clock
+from tests.store.planned import move_clock, put, set_clock
 from tests.store.work import SUCCEED, Hand, insert
 from tests.support.pooler import Pooler, program
 from tests.support.rules import rule
@@ -252,10 +252,7 @@ def test_a_moved_clock_and_what_is_over_a_threshold_are_reported(
     brief = make_conninfo(database, options="-c idle_in_transaction_session_timeout=4900")
     assert "timeout is 4.9 s" in is_red(look(brief, "connection"), Level.WARN)
     is_red(look(database, "pooler", notify=False), Level.WARN)  # for nothing
-    connection.execute(
-        "create or replace function rota.clock() returns timestamptz language sql stable as "
-        "$$select now() + interval '90 min'$$"
-    )
+    move_clock(connection, "90 min")
     assert "1 h 30 min behind" in is_red(look(database, "clock"), Level.WARN)
 
 

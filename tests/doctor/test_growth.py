@@ -8,6 +8,7 @@ from psycopg.rows import TupleRow
 from rota.observe.doctor.finding import Level
 from rota.store.db import Database
 from tests.doctor.test_waits import look
+from tests.store.cost import count_blocks
 from tests.store.planned import set_clock
 from tests.store.work import Hand
 from tests.support.rules import rule
@@ -86,14 +87,11 @@ def test_the_look_at_lanes_and_limits_reads_a_part_of_them(
         "insert into rota.rate_limit_key (name, key, version, tat, updated_at) "
         "select 'api', n, 1, rota.clock(), '2020-01-01Z' from generate_series(1, 10000) n"
     )
-    statement = (
-        b"explain (analyze, buffers, format json) " + Database("").statements["doctor_growth"]
-    )
     connection.execute(
         "insert into rota.batch_delta (batch) select n from generate_series(1, 10000) n"
     )
     read = {"prefix": "rota ", "limit": BEHIND, "names": 100, "deltas": BEHIND}
-    plans = [connection.execute(statement, read).fetchall() for _ in range(2)]  # one of them plans
-    [(plan,)] = plans[1]
-    assert plan[0]["Plan"]["Shared Hit Blocks"] < BLOCKS
+    statement = Database("").statements["doctor_growth"]
+    connection.execute(statement, read)  # it reads the catalog
+    assert count_blocks(connection, statement, read) < BLOCKS
     assert look(database, "busy-groups").what.startswith("1 ordered group that runs has due jobs")

@@ -13,7 +13,8 @@ from psycopg.rows import TupleRow
 import rota
 from rota.store import ops
 from rota.store.ops import Stats
-from tests.store.test_retention import clock
+from tests.store.cost import count_blocks
+from tests.store.planned import set_clock
 from tests.store.test_search import Search
 from tests.store.work import FAIL, GIVE_UP, Hand, insert
 from tests.support.history import fill
@@ -75,7 +76,7 @@ def ended(
 
 def roll_up(hand: Hand, at: datetime) -> int:
     """Count all that may be counted at an instant; return how many turns that took."""
-    clock(hand.connection, at)
+    set_clock(hand.connection, at)
     turns = 1
     while hand.run(ops.roll_up_stats()):
         turns += 1
@@ -150,7 +151,7 @@ def test_one_folds_at_a_time_and_one_that_is_killed_leaves_it_to_the_next(
 ) -> None:
     hand = begin_the_day(connection)
     ended(connection, HOUR + MINUTE, 3)
-    clock(connection, HOUR + 5 * MINUTE)
+    set_clock(connection, HOUR + 5 * MINUTE)
     connection.execute("set lock_timeout = '2s'")
     other = Hand(second, "other")
     with second.transaction(force_rollback=True):
@@ -400,7 +401,7 @@ from pg_class where relname ~ '^(job_history|attempt)_2' and relkind in ('r', 'i
 def test_stats_and_a_rollup_read_the_end_of_a_day(connection: Connection) -> None:
     # A moment after the full hour the one before is counted anew, from all of its day.
     now = HOUR + timedelta(minutes=30)
-    clock(connection, now)
+    set_clock(connection, now)
     fill(connection, 60_000, days=1)
     hand = Hand(connection)
     connection.execute("analyze rota.job, rota.job_history, rota.attempt")
@@ -450,14 +451,8 @@ def test_counts_by_status_cost_the_same_beside_many_others(
     connection.execute("analyze rota.job")
     hand = Hand(connection)
     query = next(ops.stats(1, None, None))
-    row = connection.execute(
-        b"explain (analyze, buffers, format json) " + hand.database.statements[query.name],
-        query.params,
-    ).fetchone()
-    assert row is not None
-    plan = row[0][0]["Plan"]
+    touched = count_blocks(connection, hand.database.statements[query.name], query.params)
     [(blocks,)] = connection.execute("select pg_relation_size('rota.job') / 8192")
-    touched = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
     assert touched < blocks / 4, (touched, blocks)
     jobs = figures(hand).jobs
     assert jobs == {"queued": 2, "waiting": 0, "running": 0, "failed": 1, "dead": 0} | {
@@ -467,7 +462,7 @@ def test_counts_by_status_cost_the_same_beside_many_others(
 
 @rule("M13", "M85")
 def test_figures_go_when_they_are_old_enough(shared: Connection, hand: Hand) -> None:
-    clock(shared, HOUR)
+    set_clock(shared, HOUR)
     for days in (399, 400, 401):
         shared.execute(
             "insert into rota.stat_hour (hour, job_type, queue) values (%s, 't', 'q')",

@@ -15,6 +15,7 @@ from psycopg.rows import TupleRow
 from rota.errors import ConfigurationError, SchemaError
 from rota.store import ops
 from rota.store.migrate import migrate
+from tests.store.planned import set_clock
 from tests.store.work import (
     GIVE_UP,
     SUCCEED,
@@ -31,14 +32,6 @@ from tests.support.wait import eventually
 
 def rows(connection: Connection, query: str, *params: object) -> list[TupleRow]:
     return connection.execute(query.encode(), params or None).fetchall()
-
-
-def clock(connection: Connection, at: datetime) -> None:
-    connection.execute(
-        "create or replace function rota.clock() returns timestamptz language sql stable parallel "
-        "safe"
-        f" as $$ select '{at.isoformat()}'::timestamptz $$".encode()
-    )
 
 
 def partitions(connection: Connection, table: str = "job_history") -> list[str]:
@@ -85,7 +78,7 @@ def hand(connection: Connection) -> Hand:
     for table in ("job_history", "attempt"):
         for day in partitions(connection, table):
             connection.execute(f"drop table rota.{table}_{day}".encode())
-    clock(connection, TODAY)
+    set_clock(connection, TODAY)
     hand = Hand(connection)
     hand.run(ops.ensure_partitions())
     return hand
@@ -101,16 +94,16 @@ def test_a_day_is_dropped_when_its_last_moment_is_older_than_what_is_kept(
         "create table rota.my_job_history_20310501 (); "
         "create schema other; create table other.job_history_20310501 ()"
     )
-    clock(connection, TODAY + timedelta(days=15, microseconds=-1))
+    set_clock(connection, TODAY + timedelta(days=15, microseconds=-1))
     assert hand.run(ops.partitions_due()) == []
-    clock(connection, TODAY + timedelta(days=15))
+    set_clock(connection, TODAY + timedelta(days=15))
     assert [step.name for step in hand.run(ops.partitions_due())] == ["job_history_20310510"]
     assert one_pass(hand) == []
     connection.execute("drop table other.job_history_20310501")
     assert partitions(connection)[0] == "20310511"
     assert hand.run(ops.partitions_due()) == []
     assert partitions(connection, "attempt")[0] == "20310510"
-    clock(connection, TODAY + timedelta(days=91))
+    set_clock(connection, TODAY + timedelta(days=91))
     assert {step.name for step in hand.run(ops.partitions_due())} == {
         "job_history_20310511",
         "attempt_20310510",
@@ -121,7 +114,7 @@ def test_a_day_is_dropped_when_its_last_moment_is_older_than_what_is_kept(
 def test_a_pass_takes_one_day_of_a_table_and_the_next_passes_the_others(
     connection: Connection, hand: Hand
 ) -> None:
-    clock(connection, TODAY + timedelta(days=17, hours=1))
+    set_clock(connection, TODAY + timedelta(days=17, hours=1))
     for left in ("20310511", "20310512", "20310513", "20310513"):
         assert one_pass(hand) == []
         assert partitions(connection)[0] == left
@@ -131,13 +124,13 @@ def test_a_pass_takes_one_day_of_a_table_and_the_next_passes_the_others(
 def test_history_is_kept_for_as_long_as_the_row_of_the_settings_says_and_for_ever_without_one(
     connection: Connection, hand: Hand
 ) -> None:
-    clock(connection, TODAY + timedelta(days=40))
+    set_clock(connection, TODAY + timedelta(days=40))
     connection.execute("update rota.retention set keep = '39 days' where what = 'history'")
     assert [step.name for step in hand.run(ops.partitions_due())] == ["job_history_20310510"]
     connection.execute("update rota.retention set keep = '40 days' where what = 'history'")
     assert hand.run(ops.partitions_due()) == []
     connection.execute("delete from rota.retention")
-    clock(connection, TODAY + timedelta(days=4000))
+    set_clock(connection, TODAY + timedelta(days=4000))
     assert hand.run(ops.partitions_due()) == []
     with pytest.raises(psycopg.errors.CheckViolation):
         connection.execute("insert into rota.retention (what, keep) values ('history', '23 hours')")
@@ -149,7 +142,7 @@ def test_a_partition_that_was_taken_off_by_a_pass_that_got_no_further_is_dropped
 ) -> None:
     connection.execute("alter table rota.job_history detach partition rota.job_history_20310510")
     assert hand.run(ops.partitions_due()) == []
-    clock(connection, TODAY + timedelta(days=15))
+    set_clock(connection, TODAY + timedelta(days=15))
     assert [step.step for step in hand.run(ops.partitions_due())] == ["drop"]
     assert one_pass(hand) == []
     assert partitions(connection)[0] == "20310511"
@@ -161,7 +154,7 @@ def test_a_reader_is_not_disturbed_and_what_it_holds_up_is_finished_once_it_is_g
 ) -> None:
     insert(connection, 3)
     hand.settle(*((job, SUCCEED) for job in hand.claim().jobs))
-    clock(connection, TODAY + timedelta(days=15))
+    set_clock(connection, TODAY + timedelta(days=15))
     hand.run(ops.ensure_partitions())
     with psycopg.connect(database) as reader, psycopg.connect(database, autocommit=True) as other:
         reader.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
@@ -170,7 +163,7 @@ def test_a_reader_is_not_disturbed_and_what_it_holds_up_is_finished_once_it_is_g
         assert rows(connection, "select count(*) from pg_inherits where inhdetachpending") == [(1,)]
         # Another worker finds it half off, and cannot finish it either; nor does it begin with the
         # next day.
-        clock(connection, TODAY + timedelta(days=16))
+        set_clock(connection, TODAY + timedelta(days=16))
         assert [step.command[-8:] for step in Hand(other).run(ops.partitions_due())] == ["finalize"]
         assert len(held_up(Hand(other), connection)) == 1
         # Meanwhile everything continues, and the reader sees the same rows.
@@ -192,7 +185,7 @@ def test_a_reader_is_not_disturbed_and_what_it_holds_up_is_finished_once_it_is_g
 def test_a_step_that_another_worker_has_taken_meanwhile_harms_nothing(
     connection: Connection, hand: Hand
 ) -> None:
-    clock(connection, TODAY + timedelta(days=16))
+    set_clock(connection, TODAY + timedelta(days=16))
     [first] = hand.run(ops.partitions_due())
     assert hand.run(ops.take_step(first)) is None
     assert hand.run(ops.take_step(first)) is not None
@@ -373,17 +366,17 @@ def test_an_expired_day_moves_to_the_archive_with_its_rows_and_stays_there(
     migrate(database, archive="rota_archive")
     [id_] = insert(connection)
     hand.settle(*((job, SUCCEED) for job in hand.claim().jobs))
-    clock(connection, TODAY + timedelta(days=15))
+    set_clock(connection, TODAY + timedelta(days=15))
     assert one_pass(hand) == []
     assert archived(connection) == ["job_history_20310510"]
     assert partitions(connection)[0] == "20310510"  # of the archive, whose name it keeps
     kept = "select id, status from rota_archive.job_history_20310510"
     assert rows(connection, kept) == [(id_, "succeeded")]
     assert rows(connection, "select from rota.jobs") == []
-    clock(connection, TODAY + timedelta(days=4000))
+    set_clock(connection, TODAY + timedelta(days=4000))
     assert "job_history_20310510" not in {step.name for step in hand.run(ops.partitions_due())}
     migrate(database, archive="")
-    clock(connection, TODAY + timedelta(days=16))
+    set_clock(connection, TODAY + timedelta(days=16))
     assert one_pass(hand) == []
     assert archived(connection) == ["job_history_20310510"]
     connection.execute("drop schema rota cascade")
@@ -400,7 +393,7 @@ def test_an_expired_day_that_the_archive_does_not_take_is_not_dropped(
         connection.execute("drop schema rota_archive")
     else:
         connection.execute("create table rota_archive.job_history_20310510 ()")
-    clock(connection, TODAY + timedelta(days=15))
+    set_clock(connection, TODAY + timedelta(days=15))
     [reason] = one_pass(hand)
     assert "rota_archive" in reason
     [reason] = one_pass(hand)  # and is tried again
@@ -416,7 +409,7 @@ def test_of_two_workers_that_archive_a_day_the_second_one_does_nothing(
     database: str, connection: Connection, hand: Hand
 ) -> None:
     migrate(database, archive="rota_archive")
-    clock(connection, TODAY + timedelta(days=15))
+    set_clock(connection, TODAY + timedelta(days=15))
     [detach] = hand.run(ops.partitions_due())
     assert hand.run(ops.take_step(detach)) is None
     [step] = hand.run(ops.partitions_due())

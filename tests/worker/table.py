@@ -96,12 +96,3 @@ def connected(connection: Connection, role: str) -> list[int]:
         "and application_name = %s order by pid"
     )
     return [int(pid) for (pid,) in rows(connection, query, f"rota {role}")]
-
-
-def move_clock(connection: Connection, seconds: float) -> None:
-    """Let the database's clock go ahead of the machine's."""
-    connection.execute(
-        "create or replace function rota.clock() returns timestamptz language sql stable parallel "
-        "safe"
-        f" as $$ select pg_catalog.statement_timestamp() + interval '{seconds} seconds' $$".encode()
-    )

@@ -13,12 +13,13 @@ import pytest
 import rota
 from rota.observe.events import JobSucceeded, LeaseLost
 from rota.worker.lease_keeper import RENEWALS_A_LEASE
+from tests.store.planned import move_clock
 from tests.support.clock import ManualClock
 from tests.support.rules import rule
 from tests.support.wait import aeventually, eventually
 from tests.worker.hand import Hand
 from tests.worker.keeper import KeptByHand
-from tests.worker.table import Connection, expire_leases, move_clock, put, rows, status, value
+from tests.worker.table import Connection, expire_leases, put, rows, status, value
 
 REAP = "select id from rota.job_reap('-infinity', 100)"
 LOST_BEFORE = "update rota.job set losses = 1"
@@ -55,7 +56,7 @@ async def test_a_job_that_outlasts_its_lease_is_held_by_renewals(
         running = "select count(*) = 3 from rota.job where status = 'running'"
         eventually(lambda: value(connection, running))
         for passed in range(1, 2 * RENEWALS_A_LEASE + 1):
-            move_clock(connection, passed * lease_s / RENEWALS_A_LEASE)
+            move_clock(connection, f"{passed * lease_s / RENEWALS_A_LEASE} s")
             until = clock.now + lease_s / RENEWALS_A_LEASE
             before = rows(connection, leases)
 
@@ -199,7 +200,7 @@ def _take_away(connection: Connection, *jobs: int) -> list[tuple[object, ...]]:
 async def test_a_job_is_due_by_the_databases_clock(
     database: str, connection: Connection, jobs: rota.Jobs, hours: int
 ) -> None:
-    move_clock(connection, 3600 * hours)
+    move_clock(connection, f"{hours} h")
     app, quick = rota.App(database, jobs=[jobs]), jobs.types["quick"]
     there = datetime.now(UTC) + timedelta(hours=hours)
     due = (await quick.using(run_at=there + timedelta(seconds=1)).aenqueue()).id

@@ -23,6 +23,7 @@ from rota.store.db import Database
 from rota.store.link import StoreLink
 from rota.upkeep import retention, upkeep_set
 from rota.upkeep.retention import Retention
+from tests.store.planned import move_clock
 from tests.support.rules import rule
 from tests.support.wait import aeventually, eventually
 from tests.worker.hand import Hand
@@ -59,12 +60,7 @@ def ahead(connection: Connection, later: int, *, made: bool = False) -> None:
         - datetime(begun.year, begun.month, begun.day, tzinfo=UTC)
         - timedelta(minutes=5)
     )
-    connection.execute(
-        "create or replace function rota.clock() returns timestamptz language sql stable parallel "
-        "safe as"
-        f" $$ select pg_catalog.statement_timestamp() + interval '{later} days' - interval "
-        f"'{gone.total_seconds()} s' $$".encode()
-    )
+    move_clock(connection, f"{later} days {-gone.total_seconds()} s")
     if made:  # 0: another session is at it
         make, last = "select rota.partitions_ensure(%s)", ops.partitions.PARTITION_DAYS
         eventually(lambda: value(connection, make, last) or days(connection)[-1] == later + last)

@@ -109,23 +109,6 @@ def test_a_second_request_gets_the_answer_that_one_is_under_way(app: rota.App) -
 
 
 @rule("M80")
-def test_a_drain_has_the_seconds_that_the_endpoint_was_given(
-    app: rota.App, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    app.job("work")(lambda: None)
-    given, drain = list[float](), app._drain_by_request
-
-    def note(config: Any) -> Any:
-        given.append(config.stop_after_s)
-        return drain(config)
-
-    monkeypatch.setattr(app, "_drain_by_request", note)
-    with serving(wsgi.drain_endpoint(app, secret=SECRET, max_time="7s", grace="2s")) as port:
-        assert ask(port, **ALLOWED)[0] == 200
-    assert given == [7.0]
-
-
-@rule("M80")
 def test_without_a_database_the_answer_is_to_come_again() -> None:
     app = rota.App(f"postgresql://postgres@127.0.0.1:{unused_port()}/x")
     app.job("work")(lambda: None)

@@ -1,5 +1,5 @@
 -- Takes p_n starts of a limit now, if they are free; returns whether it did. For work outside of
--- jobs that shares their budget. The lock stays until the transaction ends: use a short one.
+-- jobs that shares their budget. The lock stays until the transaction ends: keep it short.
 -- Locks: the stripe of the key, for at most 5 s; index rate_limit_key_pkey.
 -- Keeps: M62, slots in any window of `per` cost at most `starts`.
 create or replace function {schema}.worker_limit_take(

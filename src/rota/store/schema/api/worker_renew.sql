@@ -28,9 +28,6 @@ begin
       )
     ]
   );
-  if not found then
-    perform {schema}.lease_lost(worker_renew.id, worker_renew.claims);
-  end if;
   v_job := {schema}.job_by_claim(worker_renew.id, worker_renew.claims);
   return query
   select v_job.locked_until, v_job.cancel_requested_at is not null, v_job.cancel_reason;

@@ -1,6 +1,6 @@
 -- Returns how the jobs ended that a running job has waited for: succeeded, dead, archived (dead,
--- and archived), cancelled, or gone (no row is left). job is the one that ended: another than
--- awaited if a person requeued it. No rows before the first wait is over.
+-- and archived), cancelled, or gone (no row is left). job is the id of the job that ended: it
+-- differs from awaited if a person requeued that job. No rows before the first wait is over.
 create or replace function {schema}.worker_results(id bigint, claims int)
 returns table (
   awaited bigint,

@@ -1,6 +1,6 @@
 -- Lets a running job wait until other jobs have ended, uncharged. on_failure 'wait': it also waits
--- while one of them is dead, until a person has retried or archived that job. `worker_results` then
--- says how they ended. A worker in Python, or a drain, must let the job go on.
+-- while a job of these is dead, until a person has retried or archived that job. `worker_results`
+-- then says how they ended. A worker in Python, or a drain, must let the job go on.
 create or replace function {schema}.worker_wait_for(
   id bigint,
   claims int,

@@ -1,4 +1,4 @@
-"""`rota schedules` lists schedules; with a verb it shows or changes one."""
+"""`rota schedules` lists schedules; with a verb it shows or changes a schedule."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def lay_out(
     Args:
         rows: the values of each row, one for each column, without line breaks.
         width: the width of the screen, in columns. None: no line is broken, nothing is shortened.
-        one_line: a row has one line. Columns that do not fit are left out, the last ones first.
+        one_line: a row has one line. Columns that do not fit are left out, the last column first.
     """
     shown = [
         _measure(column, [row[at] for row in rows])

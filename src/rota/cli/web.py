@@ -1,4 +1,4 @@
-"""`rota web`: the dashboard, for those who have no application to mount it in."""
+"""`rota web`: the dashboard, for people without an application to mount it in."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class Asker(Service):
     @property
     def is_well(self) -> bool:
         """Whether no sweeper is due, and the reaper takes all: others may rely on this asker."""
-        return self.reaper.is_steady and not any(one.is_due for one in self._sweepers)
+        return self.reaper.is_steady and not any(sweeper.is_due for sweeper in self._sweepers)
 
     async def tick(self) -> float | None:
         now = self.clock.monotonic()
@@ -88,8 +88,10 @@ class Asker(Service):
 
     def make_question(self, now: float) -> Question:
         """Return the question that is due from `due_at` on."""
-        sweepers = [one for one in self._sweepers if now >= one.asked_at + one.asked_every_s]
-        since = {one.name: one.reading.begin() for one in sweepers}
+        sweepers = [
+            sweeper for sweeper in self._sweepers if now >= sweeper.asked_at + sweeper.asked_every_s
+        ]
+        since = {sweeper.name: sweeper.reading.begin() for sweeper in sweepers}
         return Question(now, sweepers, msgspec.json.encode(since).decode())
 
     def take(self, question: Question, answer: UpkeepDue | None) -> None:
@@ -124,4 +126,4 @@ class Asker(Service):
             sweeper.is_at_rest = True
 
     def _find_due_at(self) -> float:
-        return min(one.asked_at + one.asked_every_s for one in self._sweepers)
+        return min(sweeper.asked_at + sweeper.asked_every_s for sweeper in self._sweepers)

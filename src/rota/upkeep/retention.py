@@ -1,4 +1,4 @@
-"""Creates the coming partitions, removes old ones and deletes old rows, without blocking."""
+"""Creates the coming partitions, removes old partitions and deletes old rows, without blocking."""
 
 from __future__ import annotations
 
@@ -85,9 +85,9 @@ class Retention(Service):
         await self._own.close()
 
     async def _update_partitions(self, own: StoreLink, *, reports: bool) -> tuple[bool, bool]:
-        """Create missing partitions, and drop or archive old ones. Return whether a partition must
-        stay for now, and whether more may be removed at once. Partitions that must stay are retried
-        in the next period only: each try may wait and is reported."""
+        """Create missing partitions, and drop or archive old partitions. Return whether a partition
+        must stay for now, and whether more may be removed at once. A partition that must stay is
+        tried again in the next period only: each try may wait and is reported."""
         await own.run(ops.ensure_partitions())  # first, because the next step may block it
         due = await own.run(ops.partitions_due())
         taken = [

@@ -28,7 +28,7 @@ from rota.upkeep.waits import WaitSweeper
 EACH_S = 1.0
 """Longest time for each part of maintenance before the jobs of a drain."""
 FIGURES_S = 5.0
-"""Longest time for the figures before the jobs of a drain, which may be the first one in days."""
+"""Longest time for the figures before the jobs of a drain, which may be the first drain in days."""
 LOCK_S = 0.1
 """Longest wait of a part for a lock, in seconds: good transactions hold no lock for longer."""
 

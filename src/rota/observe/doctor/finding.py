@@ -41,7 +41,7 @@ class Finding:
     cause: Cause | None = None
     """What this finding shows, if others may follow from it."""
     because: tuple[Cause, ...] = ()
-    """Causes from which this finding follows, if another check shows one: the first counts."""
+    """Causes from which this finding follows, if another check shows it: the first counts."""
     follows_from: str | None = None
     """The name of the check that shows the cause."""
 
@@ -51,7 +51,7 @@ class Finding:
 
 
 def attribute(found: Mapping[str, Finding]) -> dict[str, Finding]:
-    """Return the findings so that one cause is one finding, at least as severe as its followers."""
+    """Return the findings with a single finding for each cause, as severe as its followers."""
     shown = {
         finding.cause: name
         for name, finding in found.items()

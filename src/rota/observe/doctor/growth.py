@@ -32,9 +32,11 @@ def contention(facts: Facts, thresholds: Thresholds) -> Finding:
 
 
 def order(facts: Facts, thresholds: Thresholds) -> Finding:
-    late = [one for one in facts["single"] if one["waiting_s"] >= thresholds.single_s]
+    late = [queue for queue in facts["single"] if queue["waiting_s"] >= thresholds.single_s]
     if late:
-        text = ", ".join(f"{one['queue']!r} (due for {words(one['waiting_s'])})" for one in late)
+        text = ", ".join(
+            f"{queue['queue']!r} (due for {words(queue['waiting_s'])})" for queue in late
+        )
         return warn(
             f"queues with one slot in total fall behind: {text}",
             f"order by key instead of by queue, or split it; {SEE}",
@@ -49,9 +51,9 @@ def order(facts: Facts, thresholds: Thresholds) -> Finding:
 
 def busy_lanes(facts: Facts, thresholds: Thresholds) -> Finding:
     late = [
-        one
-        for one in facts["lanes"]
-        if one["jobs"] >= thresholds.lane_jobs and one["waiting_s"] >= thresholds.lane_s
+        lane
+        for lane in facts["lanes"]
+        if lane["jobs"] >= thresholds.lane_jobs and lane["waiting_s"] >= thresholds.lane_s
     ]
     if late:
         text = list_some(
@@ -72,7 +74,7 @@ def busy_lanes(facts: Facts, thresholds: Thresholds) -> Finding:
 
 
 def fast_limits(facts: Facts, thresholds: Thresholds) -> Finding:
-    fast = [one for one in facts["limits"] if one["rate"] > thresholds.limit_rate]
+    fast = [limit for limit in facts["limits"] if limit["rate"] > thresholds.limit_rate]
     if fast:
         text = list_some(f"{limit['name']} ({limit['rate']:,.0f} a second)" for limit in fast)
         return warn(

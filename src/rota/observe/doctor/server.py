@@ -89,8 +89,8 @@ def privileges(facts: Facts, thresholds: Thresholds) -> Finding:
     if facts["strangers"]:
         return bad(
             f"others could run code with the rights of {owner}: "
-            f"{'; '.join(one['what'] for one in facts['strangers'])}",
-            "; ".join(one["cure"] for one in facts["strangers"]),
+            f"{'; '.join(stranger['what'] for stranger in facts['strangers'])}",
+            "; ".join(stranger["cure"] for stranger in facts["strangers"]),
         )
     if facts["others"]:
         return bad(
@@ -167,11 +167,11 @@ def snapshot(facts: Facts, thresholds: Thresholds) -> Finding:
     holders = facts["holders"]
     if not holders:
         return ok("nothing holds an old snapshot")
-    holder = max(holders, key=lambda one: _grade(one, thresholds))
+    holder = max(holders, key=lambda holder: _grade(holder, thresholds))
     worst = _grade(holder, thresholds)
     text = f"the oldest is {_holder(holder)}"
     if worst == 0:
-        hidden = any(one["is_hidden"] for one in holders)
+        hidden = any(holder["is_hidden"] for holder in holders)
         return ok(f"{text}{f' ({MONITOR})' if hidden else ''}")
     return (bad if worst == 2 else warn)(
         f"{text}: vacuum cannot remove dead rows younger than it, and claims slow down with time",
@@ -228,21 +228,23 @@ def vacuum(facts: Facts, thresholds: Thresholds) -> Finding:
         )
         return bad(f"autovacuum is off for {', '.join(disabled)}", do)
     full = [
-        one
-        for one in tables
-        if (one["dead"] or 0) > thresholds.dead_rows + thresholds.dead_share * (one["live"] or 0)
+        table
+        for table in tables
+        if (table["dead"] or 0)
+        > thresholds.dead_rows + thresholds.dead_share * (table["live"] or 0)
     ]
     if full:
         text = ", ".join(
-            f"{one['name']}: {one['dead']:,} dead and {one['live']:,} live rows, {_vacuum_age(one)}"
-            for one in full
+            f"{table['name']}: {table['dead']:,} dead and {table['live']:,} live rows, "
+            f"{_vacuum_age(table)}"
+            for table in full
         )
         return warn(
             text,
             "raise autovacuum_vacuum_cost_limit or run VACUUM by hand",
             because=("old snapshot",),
         )
-    job = next((one for one in tables if one["name"] == "job"), None)
+    job = next((table for table in tables if table["name"] == "job"), None)
     return ok(
         f"job has {job['dead'] or 0:,} dead rows, {_vacuum_age(job)}" if job else "no figures yet"
     )
@@ -279,8 +281,8 @@ def ids(facts: Facts, thresholds: Thresholds) -> Finding:
     if not facts["behind"]:
         return ok("new ids are above all old ones")
     behind = ", ".join(
-        f"{one['sequence']} is at {one['last_id']:,}, and an id is {one['highest_id']:,}"
-        for one in facts["behind"]
+        f"{ids['sequence']} is at {ids['last_id']:,}, and an id is {ids['highest_id']:,}"
+        for ids in facts["behind"]
     )
     return bad(
         f"{behind}: new jobs get the ids of old ones, or are refused",
@@ -327,8 +329,8 @@ def retention(facts: Facts, thresholds: Thresholds) -> Finding:
 
 
 def _judge_detached(days: list[Facts], weight: str) -> Finding:
-    names = list_names(one["name"] for one in days)
-    taken = list_names(one["name"] for one in days if one["is_taken"])
+    names = list_names(day["name"] for day in days)
+    taken = list_names(day["name"] for day in days if day["is_taken"])
     return warn(
         f"detached, but still in Rota's schema: {names}; `rota jobs` does not show these days; "
         f"{weight}",

@@ -14,8 +14,8 @@ def lanes(facts: Facts, thresholds: Thresholds) -> Finding:
         waiting = plural(facts["laned"], "job waits", "jobs wait")
         return ok(f"{waiting} for ordered groups and concurrency limits")
     text = list_some(
-        f"{one['group_key']!r} by job {one['job']}, for {words(one['since_s'] or 0)}"
-        for one in halted
+        f"{group['group_key']!r} by job {group['job']}, for {words(group['since_s'] or 0)}"
+        for group in halted
     )
     what = plural(len(halted), "ordered group is halted", "ordered groups are halted")
     return bad(
@@ -25,10 +25,10 @@ def lanes(facts: Facts, thresholds: Thresholds) -> Finding:
 
 
 def caps(facts: Facts, thresholds: Thresholds) -> Finding:
-    late = [one for one in facts["caps"] if (one["since_s"] or 0) >= thresholds.cap_s]
+    late = [cap for cap in facts["caps"] if (cap["since_s"] or 0) >= thresholds.cap_s]
     if late:
         text = list_some(
-            f"{one['name']}: {_count(one)}, for {words(one['since_s'])}" for one in late
+            f"{cap['name']}: {_count(cap)}, for {words(cap['since_s'])}" for cap in late
         )
         return warn(
             f"jobs wait for a concurrency limit: {text}",
@@ -40,16 +40,18 @@ def caps(facts: Facts, thresholds: Thresholds) -> Finding:
 
 
 def rate_limits(facts: Facts, thresholds: Thresholds) -> Finding:
-    missing = [one for one in facts["limits"] if one["missing"]]
+    missing = [limit for limit in facts["limits"] if limit["missing"]]
     if missing:
-        text = list_some(f"{one['name']}: {_count(one)}" for one in missing)
+        text = list_some(f"{limit['name']}: {_count(limit)}" for limit in missing)
         return warn(
             f"jobs wait for a rate limit that has no row in rota.rate_limit: {text}",
             "if your code names it, rota sync declares it; otherwise they start when they are due",
         )
-    far = [one for one in facts["limits"] if (one["ahead_s"] or 0) >= thresholds.backlog_s]
+    far = [limit for limit in facts["limits"] if (limit["ahead_s"] or 0) >= thresholds.backlog_s]
     if far:
-        text = list_some(f"{one['name']}: {_count(one)}, {words(one['ahead_s'])}" for one in far)
+        text = list_some(
+            f"{limit['name']}: {_count(limit)}, {words(limit['ahead_s'])}" for limit in far
+        )
         return warn(
             f"the backlog of a rate limit reaches far ahead: {text}",
             "raise it if the provider permits (rota limits set NAME N), or enqueue fewer jobs",
@@ -63,12 +65,12 @@ def payloads(facts: Facts, thresholds: Thresholds) -> Finding:
     if not unread:
         return ok("no job waits for a release that can read its payload")
     text = list_some(
-        f"{_count(one)} of type {one['job_type']}, for {words(one['since_s'])}: release "
-        f"{list_names(one['releases'])} cannot ({one_line(one['error'] or '')}); at "
-        f"{one['until']} they try again, and the next job is dead if no other is alive"
-        for one in unread
+        f"{_count(held)} of type {held['job_type']}, for {words(held['since_s'])}: release "
+        f"{list_names(held['releases'])} cannot ({one_line(held['error'] or '')}); at "
+        f"{held['until']} they try again, and the next job is dead if no other is alive"
+        for held in unread
     )
-    return (bad if any(one["since_s"] >= thresholds.unread_s for one in unread) else warn)(
+    return (bad if any(held["since_s"] >= thresholds.unread_s for held in unread) else warn)(
         f"jobs wait for a release that can read their payloads: {text}",
         "start workers of a release that reads them, or deploy one that does: a default for a new "
         "argument; for one that was renamed version= and upgrade=, because a default loses its "
@@ -86,8 +88,8 @@ def secrets(facts: Facts, thresholds: Thresholds) -> Finding:
             if facts["sealed"]
             else "no type has secret arguments"
         )
-    lacking = [one for one in keyless if not one["known"]] or keyless
-    text = list_some(f"{one['key']}: {_count(one)}, as job {one['job']}" for one in lacking)
+    lacking = [key for key in keyless if not key["known"]] or keyless
+    text = list_some(f"{key['key']}: {_count(key)}, as job {key['job']}" for key in lacking)
     if lacking[0]["known"]:
         return warn(
             f"jobs wait for keys of secrets with which a worker could not open them: {text}",
@@ -105,12 +107,14 @@ def secrets(facts: Facts, thresholds: Thresholds) -> Finding:
 
 
 def breakers(facts: Facts, thresholds: Thresholds) -> Finding:
-    long = [one for one in facts["breakers"] if (one["open_s"] or 0) >= thresholds.open_s]
+    long = [
+        breaker for breaker in facts["breakers"] if (breaker["open_s"] or 0) >= thresholds.open_s
+    ]
     if long:
         text = list_some(
-            f"{' '.join(filter(None, (one['name'], one['key'])))} for {words(one['open_s'])} "
-            f"({one['reason'] or 'no reason'})"
-            for one in long
+            f"{' '.join(filter(None, (breaker['name'], breaker['key'])))} for "
+            f"{words(breaker['open_s'])} ({breaker['reason'] or 'no reason'})"
+            for breaker in long
         )
         return warn(
             f"breakers have been open for long: {text}",
@@ -123,7 +127,8 @@ def wait_for_jobs(facts: Facts, thresholds: Thresholds) -> Finding:
     stuck = facts["stuck"]
     if stuck:
         text = list_some(
-            f"job {one['job']} for {one['waits_for']}, which {STUCK[one['why']]}" for one in stuck
+            f"job {wait['job']} for {wait['waits_for']}, which {STUCK[wait['why']]}"
+            for wait in stuck
         )
         return bad(
             f"{plural(len(stuck), 'job waits', 'jobs wait')} for others for ever: {text}",
@@ -132,5 +137,5 @@ def wait_for_jobs(facts: Facts, thresholds: Thresholds) -> Finding:
     return ok(f"{plural(facts['awaiting'], 'job waits', 'jobs wait')} for other jobs to end")
 
 
-def _count(one: Facts) -> str:
-    return plural(one["jobs"], "job")
+def _count(row: Facts) -> str:
+    return plural(row["jobs"], "job")

@@ -16,7 +16,9 @@ def queues(facts: Facts, thresholds: Thresholds) -> Finding:
     unserved = facts["unserved"]
     if not unserved:
         return ok("each queue with due jobs is served")
-    text = ", ".join(f"{one['queue']!r} (due for {words(one['waiting_s'])})" for one in unserved)
+    text = ", ".join(
+        f"{queue['queue']!r} (due for {words(queue['waiting_s'])})" for queue in unserved
+    )
     return bad(
         f"no worker serves these queues with due jobs: {text}",
         f"start a worker for it: rota work --queue {quote(unserved[0]['queue'] + '=10')}, or fix "
@@ -31,7 +33,7 @@ def urgent(facts: Facts, thresholds: Thresholds) -> Finding:
     if not queues:
         return ok("no job of high priority (above 0) has to wait for the only slot of its workers")
     text = ", ".join(
-        f"{one['queue']!r} ({plural(one['workers'], 'worker')} of one slot)" for one in queues
+        f"{queue['queue']!r} ({plural(queue['workers'], 'worker')} of one slot)" for queue in queues
     )
     name = quote(queues[0]["queue"] + "=2")
     return warn(
@@ -47,44 +49,45 @@ def types(facts: Facts, thresholds: Thresholds) -> Finding:
         return ok(
             f"each type with waiting jobs is declared and known; {len(facts['types'])} are declared"
         )
-    text = "; ".join(_strange(one, facts["declared"]) for one in strange)
-    if any(not one["is_declared"] for one in strange):
+    text = "; ".join(_strange(kind, facts["declared"]) for kind in strange)
+    if any(not kind["is_declared"] for kind in strange):
         do = (
             "fix the name where it is enqueued and cancel those jobs, "
             "or deploy the release that declares it"
         )
     else:
         do = "start a worker of the App that declares it"
-    return (bad if any(one["waiting_s"] >= 0 for one in strange) else warn)(
+    return (bad if any(kind["waiting_s"] >= 0 for kind in strange) else warn)(
         text, do, cause="unknown type", because=_why_unknown(facts)
     )
 
 
 def _why_unknown(facts: Facts) -> tuple[Cause, ...]:
     """Return the possible causes that no worker knows these types. A wrong name has no cause."""
-    strange, of_app = facts["strange"], {one["name"] for one in facts["app"] or ()}
-    if all(one["is_declared"] for one in strange):
-        is_served = any(one["is_served"] for one in strange)
+    strange, of_app = facts["strange"], {kind["name"] for kind in facts["app"] or ()}
+    if all(kind["is_declared"] for kind in strange):
+        is_served = any(kind["is_served"] for kind in strange)
         return ("restored copy", "no worker", *(() if is_served else ("unserved queue",)))
-    if all(not one["is_declared"] and one["job_type"] in of_app for one in strange):
+    if all(not kind["is_declared"] and kind["job_type"] in of_app for kind in strange):
         return ("not synced",)
     return ()
 
 
-def _strange(one: Facts, declared: list[str]) -> str:
-    why = "no worker of the last hour knows it" if one["is_declared"] else "not declared"
-    meant = [] if one["is_declared"] else get_close_matches(one["job_type"], declared, 1)
+def _strange(kind: Facts, declared: list[str]) -> str:
+    why = "no worker of the last hour knows it" if kind["is_declared"] else "not declared"
+    meant = [] if kind["is_declared"] else get_close_matches(kind["job_type"], declared, 1)
     nearest = f": did you mean {meant[0]}?" if meant else ""
-    return f"{one['job_type']} ({plural(one['jobs'], 'job')}, {why}){nearest}"
+    return f"{kind['job_type']} ({plural(kind['jobs'], 'job')}, {why}){nearest}"
 
 
 def app(facts: Facts, thresholds: Thresholds) -> Finding:
-    stored = {one["name"]: one for one in facts["types"]}
-    missing = [one["name"] for one in facts["app"] if one["name"] not in stored]
+    stored = {declared["name"]: declared for declared in facts["types"]}
+    missing = [declared["name"] for declared in facts["app"] if declared["name"] not in stored]
     changed = [
-        f"{one['name']} ({', '.join(others)})"
-        for one in facts["app"]
-        if one["name"] in stored and (others := _list_others(one, stored[one["name"]]))
+        f"{declared['name']} ({', '.join(others)})"
+        for declared in facts["app"]
+        if declared["name"] in stored
+        and (others := _list_others(declared, stored[declared["name"]]))
     ]
     text = [f"not declared: {', '.join(missing)}"] if missing else []
     text += [f"declared with other options: {', '.join(changed)}"] if changed else []
@@ -98,14 +101,14 @@ def app(facts: Facts, thresholds: Thresholds) -> Finding:
     return ok(f"all types of the App ({len(facts['app'])}) are declared as it has them")
 
 
-def _list_others(one: Facts, stored: Facts) -> list[str]:
-    return [option for option, value in one.items() if stored[option] != value]
+def _list_others(declared: Facts, stored: Facts) -> list[str]:
+    return [option for option, value in declared.items() if stored[option] != value]
 
 
 def workers(facts: Facts, thresholds: Thresholds) -> Finding:
     alive, waiting_s = facts["alive"], facts["waiting_s"]
     gone = ", ".join(
-        f"{one['name']} (silent for {words(one['silent_s'])})" for one in facts["gone"]
+        f"{worker['name']} (silent for {words(worker['silent_s'])})" for worker in facts["gone"]
     )
     shows: Any = {"cause": "no worker", "because": ("restored copy",)}
     some = plural(alive, "worker is alive", "workers are alive")
@@ -124,11 +127,12 @@ def workers(facts: Facts, thresholds: Thresholds) -> Finding:
 
 
 def refusals(facts: Facts, thresholds: Thresholds) -> Finding:
-    long = [one for one in facts["refused"] if one["refused_s"] >= thresholds.refused_s]
+    long = [worker for worker in facts["refused"] if worker["refused_s"] >= thresholds.refused_s]
     if not long:
         return ok("the database refuses nothing that a live worker does")
     text = "; ".join(
-        f"{one['name']}, for {words(one['refused_s'])}: {one['refused']}" for one in long
+        f"{worker['name']}, for {words(worker['refused_s'])}: {worker['refused']}"
+        for worker in long
     )
     return bad(
         f"the database refuses what workers must do: {text}",
@@ -143,7 +147,7 @@ def fences(facts: Facts, thresholds: Thresholds) -> Finding:
     late = facts["rejected"]
     if not late:
         return ok("no worker of the last hour finished a job that it had lost")
-    text = ", ".join(f"{one['name']}: {one['rejected']}" for one in late)
+    text = ", ".join(f"{worker['name']}: {worker['rejected']}" for worker in late)
     return warn(
         f"outcomes discarded, because the worker had lost the job: {text}",
         "the worker was frozen, starved or cut off for longer than a lease: "
@@ -154,8 +158,8 @@ def fences(facts: Facts, thresholds: Thresholds) -> Finding:
 def running(facts: Facts, thresholds: Thresholds) -> Finding:
     if facts["expired"]:
         text = ", ".join(
-            f"job {one['id']} {one['job_type']} ({words(one['expired_s'])})"
-            for one in facts["expired"]
+            f"job {job['id']} {job['job_type']} ({words(job['expired_s'])})"
+            for job in facts["expired"]
         )
         return bad(
             f"leases have expired and no worker took the jobs: {text}",
@@ -164,9 +168,9 @@ def running(facts: Facts, thresholds: Thresholds) -> Finding:
         )
     if facts["long"]:
         text = ", ".join(
-            f"job {one['id']} {one['job_type']} for {words(one['running_s'])} "
-            f"(timeout {words(one['timeout_s'])}) on {one['worker']}"
-            for one in facts["long"]
+            f"job {job['id']} {job['job_type']} for {words(job['running_s'])} "
+            f"(timeout {words(job['timeout_s'])}) on {job['worker']}"
+            for job in facts["long"]
         )
         return warn(
             f"running for longer than their timeout: {text}",
@@ -206,15 +210,15 @@ def pauses(facts: Facts, thresholds: Thresholds) -> Finding:
             cause="restored copy",
         )
     if everything:
-        [pause] = [one for one in facts["paused"] if one["queue"] is None] or [None]
+        [whole] = [pause for pause in facts["paused"] if pause["queue"] is None] or [None]
         return warn(
-            f"everything is paused{_describe_pause(pause)}",
+            f"everything is paused{_describe_pause(whole)}",
             "`rota queues resume --all`, once the reason for the pause is gone",
             cause="pause",
         )
     if not facts["paused"]:
         return ok("no queue is paused")
-    text = "; ".join(f"{one['queue']!r}{_describe_pause(one)}" for one in facts["paused"])
+    text = "; ".join(f"{pause['queue']!r}{_describe_pause(pause)}" for pause in facts["paused"])
     return warn(
         f"paused: {text}",
         f"`rota queues resume {quote(facts['paused'][0]['queue'])}`, once the reason for the pause "
@@ -233,17 +237,17 @@ def _describe_pause(pause: Facts) -> str:
 
 def schedules(facts: Facts, thresholds: Thresholds) -> Finding:
     late = [
-        f"{one['name']} by {words(one['late_s'])}"
-        + (f" ({one['last_error']})" if one["last_error"] else "")
-        for one in facts["overdue"]
-        if one["stopped_why"] is None
+        f"{schedule['name']} by {words(schedule['late_s'])}"
+        + (f" ({schedule['last_error']})" if schedule["last_error"] else "")
+        for schedule in facts["overdue"]
+        if schedule["stopped_why"] is None
     ]
     stopped = [
-        f"{one['name']} ({one['stopped_why']})"
-        for one in facts["overdue"]
-        if one["stopped_why"] is not None
+        f"{schedule['name']} ({schedule['stopped_why']})"
+        for schedule in facts["overdue"]
+        if schedule["stopped_why"] is not None
     ]
-    failing = [f"{one['name']} ({one['why']})" for one in facts["failing"]]
+    failing = [f"{schedule['name']} ({schedule['why']})" for schedule in facts["failing"]]
     if not late and not stopped and not failing:
         return ok("no schedule is late, and none fails")
     count = facts["overdue_count"]
@@ -262,7 +266,7 @@ def schedules(facts: Facts, thresholds: Thresholds) -> Finding:
         "deploy the type that the schedule names, or find out why its runs died: "
         "`rota schedules show NAME`"
     ] * bool(failing)
-    is_own = stopped or failing or any(one["last_error"] for one in facts["overdue"])
+    is_own = stopped or failing or any(schedule["last_error"] for schedule in facts["overdue"])
     because: tuple[Cause, ...] = () if is_own else ("restored copy", "no worker")
     return bad("; ".join(text), "; ".join(do), because=because)
 
@@ -307,8 +311,8 @@ def dead(facts: Facts, thresholds: Thresholds) -> Finding:
         return ok("no job is dead")
     at_least = "≥ " if count >= COUNT_MAX else ""
     most = [
-        f"{one['job_type']}, {one['error_type'] or 'no error'} ({one['jobs']})"
-        for one in facts["dead_of"]
+        f"{group['job_type']}, {group['error_type'] or 'no error'} ({group['jobs']})"
+        for group in facts["dead_of"]
     ]
     first = facts["dead_of"][0]
     which = f"--status dead --type {quote(first['job_type'])}"
@@ -326,5 +330,5 @@ def packages(facts: Facts, thresholds: Thresholds) -> Finding:
     found = facts["found"]
     if not found:
         return ok("packages have found nothing")
-    said = list_some(f"{one['package']}: {one_line(one['message'])}" for one in found)
+    said = list_some(f"{problem['package']}: {one_line(problem['message'])}" for problem in found)
     return warn(said, one_line(found[0]["cure"]))

@@ -498,7 +498,7 @@ def test_a_rule_is_evaluated_by_one_worker_a_minute(
 ) -> None:
     connection.execute("begin")
     taken = Hand(connection).run(ops.take_alert_rules())
-    assert [one.name for one in taken] != []
+    assert taken != []
     second.execute("set lock_timeout = '100ms'")
     assert Hand(second).run(ops.take_alert_rules()) == []  # without waiting
     connection.execute("commit")
@@ -514,7 +514,7 @@ def test_a_rule_that_takes_long_rests_long(shared: Connection) -> None:
     hand.run(ops.take_alert_rules())
     hand.run(ops.write_alerts("dead jobs", [], 500))
     shared.execute("update rota.alert_rule set due_at = due_at - interval '60 seconds'")
-    assert "dead jobs" not in [one.name for one in hand.run(ops.take_alert_rules())]
+    assert "dead jobs" not in hand.run(ops.take_alert_rules())
 
 
 @rule("M86")
@@ -523,7 +523,7 @@ def test_what_a_disabled_rule_had_found_is_over_and_is_not_posted(shared: Connec
     step(shared)
     shared.execute("update rota.alert_rule set enabled = false where name = 'dead jobs'")
     hand = Hand(shared)
-    assert "dead jobs" not in [one.name for one in hand.run(ops.take_alert_rules())]
+    assert "dead jobs" not in hand.run(ops.take_alert_rules())
     assert hand.run(ops.take_unposted(10)) == []
     assert shared.execute("select state from rota.alert").fetchall() == [("over",)]
 

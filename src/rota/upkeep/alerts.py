@@ -17,7 +17,7 @@ from rota.runtime.service import Service
 from rota.store import ops
 from rota.store.db import Database
 from rota.store.link import StoreLink
-from rota.store.ops import AlertLook, AlertMessage, AlertRule
+from rota.store.ops import AlertLook, AlertMessage
 
 PERIOD_S = 60.0
 STATEMENT_S = 10.0
@@ -47,7 +47,7 @@ class Alerter(Service):
         self._shared = shared
         self._link = StoreLink(database, "alert", statement_timeout_s=STATEMENT_S)
         self._url = url
-        self._taken: deque[AlertRule] = deque()
+        self._taken: deque[str] = deque()
         self._evaluate_at = 0.0
         """No evaluation before this time: the drain evaluated before its jobs."""
         self.passes = 0
@@ -84,8 +84,8 @@ class Alerter(Service):
                     raise
                 is_good = False
                 rule = self._taken.popleft()
-                await self._link.run(ops.write_alerts(rule.name, [], STATEMENT_S / SHARE))
-                self._report_unsent(rule.name, "", f"it cannot be evaluated: {error}")
+                await self._link.run(ops.write_alerts(rule, [], STATEMENT_S / SHARE))
+                self._report_unsent(rule, "", f"it cannot be evaluated: {error}")
             else:
                 return is_good
 
@@ -97,22 +97,22 @@ class Alerter(Service):
         while self._taken:
             rules = list(self._taken)[:most]
             try:
-                looks = await link.run(ops.look_for_alerts([rule.name for rule in rules]))
+                looks = await link.run(ops.look_for_alerts(rules))
             except DatabaseUnavailable as error:
                 if not error.refused or most == 1:
                     raise
                 most = 1
                 continue
-            for rule, look in zip(rules, looks, strict=True):
-                await self._write(link, rule, look)
+            for look in looks:
+                await self._write(link, look)
                 self._taken.popleft()
 
-    async def _write(self, link: StoreLink, rule: AlertRule, look: AlertLook) -> None:
-        decided = decide(look.found, look.standing, rule.repeat_after_s)
+    async def _write(self, link: StoreLink, look: AlertLook) -> None:
+        decided = decide(look.found, look.standing, look.repeat_after_s)
         pause_s = look.took_s / SHARE
         if not decided and pause_s <= TAKEN_S:
             return
-        for message, problem in await link.run(ops.write_alerts(rule.name, decided, pause_s)):
+        for message, problem in await link.run(ops.write_alerts(look.rule, decided, pause_s)):
             self._report(message)
             if problem is not None:
                 reason = f"its job was refused: {one_line(problem)}"

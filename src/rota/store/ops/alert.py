@@ -12,12 +12,6 @@ from rota.model.alert import AlertMatch, Decision, Standing
 from rota.store.driver import Operation, Query
 
 
-@dataclass(frozen=True, slots=True)
-class AlertRule:
-    name: str
-    repeat_after_s: float | None
-
-
 class AlertMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A notification of an alert. It is posted in this shape, as JSON; a job of `notify_job` gets
     it without `notifications` and `over_at`."""
@@ -34,13 +28,10 @@ class AlertMessage(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
-def take_alert_rules() -> Operation[list[AlertRule]]:
-    """Take the rules that are due to be evaluated; no other worker gets them for a while."""
-    rows = yield Query("alert_take")
-    return [
-        AlertRule(name, None if repeat_after is None else repeat_after.total_seconds())
-        for name, repeat_after in rows
-    ]
+def take_alert_rules() -> Operation[list[str]]:
+    """Take the rules that are due to be evaluated, by name; no other worker gets them for a
+    while."""
+    return [name for (name,) in (yield Query("alert_take"))]
 
 
 def find_alert_matches(rule: str) -> Operation[list[AlertMatch]]:
@@ -50,6 +41,7 @@ def find_alert_matches(rule: str) -> Operation[list[AlertMatch]]:
 @dataclass(frozen=True, slots=True)
 class AlertLook:
     rule: str
+    repeat_after_s: float | None
     took_s: float
     found: list[AlertMatch]
     standing: list[Standing]
@@ -59,8 +51,8 @@ class AlertLook:
 def look_for_alerts(rules: Sequence[str]) -> Operation[list[AlertLook]]:
     rows = yield Query("alert_look", {"rules": list(rules)})
     return [
-        AlertLook(rule, took_s, _matches.decode(found), _standing.decode(standing))
-        for rule, took_s, found, standing in rows
+        AlertLook(rule, repeat_s, took_s, _matches.decode(found), _standing.decode(standing))
+        for rule, repeat_s, took_s, found, standing in rows
     ]
 
 

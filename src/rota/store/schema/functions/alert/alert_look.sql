@@ -1,9 +1,10 @@
--- Evaluates rules. Returns for each what alert_matches finds, and the notifications of its subjects
--- so far, as JSON arrays; and how long that took.
+-- Evaluates rules. Returns for each after how many seconds it repeats a notification (NULL: never);
+-- what alert_matches finds, and the notifications of its subjects so far, as JSON arrays; and how
+-- long that took.
 -- Locks: none; indexes as alert_matches, and alert_pkey.
 -- Keeps: M86, a quiet minute of all rules is one statement.
 create or replace function {schema}.alert_look(p_rules text[])
-returns table (rule text, took_s float8, matches text, standing text)
+returns table (rule text, repeat_s float8, took_s float8, matches text, standing text)
 language plpgsql stable
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
 as $$
@@ -12,6 +13,11 @@ declare
 begin
   foreach rule in array p_rules loop
     v_before := clock_timestamp();
+    repeat_s := (
+      select extract(epoch from r.repeat_after)
+      from {schema}.alert_rule r
+      where r.name = rule
+    );
     matches := (
       select coalesce(jsonb_agg(to_jsonb(m)), '[]')
       from {schema}.alert_matches(rule) m

@@ -2,7 +2,7 @@
 -- Locks: the rows of the rules, with SKIP LOCKED.
 -- Keeps: M86, one of all workers evaluates a rule at a time.
 create or replace function {schema}.alert_take()
-returns table (name text, repeat_after interval)
+returns setof text
 language plpgsql
 as $$
 begin
@@ -31,5 +31,5 @@ begin
     order by d.name
     for update skip locked
   ))
-  returning r.name, r.repeat_after;
+  returning r.name;
 end $$;

@@ -21,8 +21,6 @@ logger = logging.getLogger("rota")
 
 TURN_MS = 200
 """Milliseconds between checks whether the worker has ended by itself. A change is seen at once."""
-SHOWN_MAX = 3
-"""Most changed files that a log line names."""
 
 
 class Reloader:
@@ -107,4 +105,4 @@ class Reloader:
 
     def _name(self, changes: Iterable[tuple[object, str]]) -> str:
         names = {str(Path(path).relative_to(self._directory)) for _, path in changes}
-        return list_names(names, SHOWN_MAX)
+        return list_names(names, 3)

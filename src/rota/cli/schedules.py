@@ -25,10 +25,6 @@ from rota.declare.schedule import ScheduleOptions, check_schedule, check_timing
 from rota.errors import ScheduleNotFound, UsageError
 from rota.model.schedule import NEXT_TIMES_MAX, Schedule
 
-NEXT_MAX = 10
-RUNS = 10
-
-
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the schedule.")]
 
 
@@ -39,12 +35,8 @@ def schedules(viewer: Viewer) -> None:
 
 def show(
     name: Name,
-    times: int = option(
-        "--next", "Number of next times.", default=NEXT_MAX, min=0, max=NEXT_TIMES_MAX
-    ),
-    limit: int = option(
-        "--limit", "Maximum number of last runs.", default=RUNS, min=0, max=LIST_MAX
-    ),
+    times: int = option("--next", "Number of next times.", default=10, min=0, max=NEXT_TIMES_MAX),
+    limit: int = option("--limit", "Maximum number of last runs.", default=10, min=0, max=LIST_MAX),
     before: int | None = option(
         "--before ID", "Only runs with a smaller job id: for the next page.", min=1, max=ID_MAX
     ),

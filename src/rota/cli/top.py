@@ -38,8 +38,6 @@ LIMITS = {
     "listed": 50,
 }
 """Most rows of each kind that a frame reads, and most jobs that it counts."""
-EVERY_S = 2.0
-EVERY_S_LEAST = 0.5
 KEY_S = 0.1
 """Seconds between checks of the keyboard."""
 LINES_MAX = 1_000
@@ -52,9 +50,7 @@ INSTANT = re.compile("at|.*_(at|until)|oldest_due")
 
 def top(
     place: Place,
-    every: float = option(
-        "--every SECONDS", "Seconds between refreshes.", default=EVERY_S, min=EVERY_S_LEAST
-    ),
+    every: float = option("--every SECONDS", "Seconds between refreshes.", default=2.0, min=0.5),
     as_json: bool = flag("--json", "Print the facts of one frame as one JSON object, and exit."),
     once: bool = flag("--once", "Print one frame and exit. Implied if there is no terminal."),
 ) -> None:

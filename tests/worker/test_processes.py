@@ -420,7 +420,10 @@ async def test_a_handler_over_its_memory_is_killed_with_all_that_it_started(
 async def test_what_a_process_says_of_another_job_ends_none(
     pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stale = [Ended(1, 1, Succeeded('"another claim"')), Ended(2, 0, Succeeded('"another job"'))]
+    stale = [
+        Ended((1, 1), Succeeded('"another claim"')),
+        Ended((2, 0), Succeeded('"another job"')),
+    ]
     hear = HandlerChild.receive
 
     def receive(process: HandlerChild, for_s: float) -> Any:

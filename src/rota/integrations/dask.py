@@ -59,7 +59,7 @@ FAILED = ("error", "lost", "cancelled")
 
 PLACED, ALIVE, END, OVER = b"placed", b"alive", b"end", b"over"
 """Messages that are not pickled `messages`. PLACED comes once; again, if the scheduler lost the
-first cluster worker and gave the task to another one."""
+first cluster worker and gave the task to another worker."""
 
 
 # In Rota's worker

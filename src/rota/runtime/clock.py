@@ -32,8 +32,8 @@ async def _wait_for_any(events: tuple[asyncio.Event, ...]) -> None:
     try:
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for one in waiting:
-            one.cancel()
+        for task in waiting:
+            task.cancel()
 
 
 SYSTEM_CLOCK = Clock()

@@ -1,4 +1,4 @@
-"""The one loop of start, turn, back-off and stop that every long-lived part shares."""
+"""The loop of start, turn, back-off and stop that every long-lived part shares."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class SumsMetrics(Protocol):
 
 @dataclass(eq=False)
 class ServedDatabase:
-    """A database and its worker processes. Until one is fit, it has no second process."""
+    """A database and its worker processes. Until a process is fit, it has no second process."""
 
     name: str | None = None
     """Where it is, for the log and the metrics; None: it is the App's only database."""
@@ -173,7 +173,7 @@ class Supervisor:
         return self._status
 
     def liveness(self) -> str | None:
-        """Return why a probe should restart all processes. The replacement of one is no reason."""
+        """Return why a probe should restart all processes; not because one is replaced."""
         now = monotonic()
         if now - self._turned_at > SILENT_S:
             return f"the parent process has been stuck for {now - self._turned_at:.0f} s"
@@ -197,7 +197,7 @@ class Supervisor:
         """Ask all processes what they have measured, and return the sums. From any thread."""
         children = list(self._children.values())
         assert self._sums is not None
-        return self._sums.collect({one.pid: partial(one.send, METRICS) for one in children})
+        return self._sums.collect({child.pid: partial(child.send, METRICS) for child in children})
 
     # Starting
 

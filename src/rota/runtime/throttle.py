@@ -19,7 +19,7 @@ class Throttle:
         most: int | None = None,
         within_s: float = 0.0,
     ) -> None:
-        """Make one: `every_s` seconds between two reports of a key, and `most` reports of all keys
+        """Allow: `every_s` seconds between two reports of a key, and `most` reports of all keys
         within `within_s`; None: any number."""
         self._clock = clock
         self._every_s = every_s

@@ -45,7 +45,7 @@ from rota.worker.completion import Completer
 from rota.worker.effects import EffectKeeper
 from rota.worker.invoke import ainvoke, invoke
 from rota.worker.processes import messages
-from rota.worker.processes.importable import import_arounds, import_handler
+from rota.worker.processes.importable import import_handler
 
 PROGRESS_S = 0.25
 """The shortest time between two messages of progress; the worker writes it less often still."""
@@ -62,8 +62,7 @@ def main(descriptor: int) -> None:
     setup: messages.Setup = channel.receive()
     channel.send(messages.Importing())
     try:
-        handler, jobs = import_handler(setup)
-        arounds = import_arounds(setup)
+        handler, jobs, arounds = import_handler(setup)
         # After the import, which may set logging up itself.
         logs.setup(setup.log_format or logs.Form.PLAIN, None, root_level=setup.log_level)
     except BaseException as error:  # noqa: BLE001 - importing runs the application's code
@@ -157,7 +156,7 @@ class HandlerProcess:
                 self._tell_progress(context)
             with hide(hidden):
                 told = self._simplify(end, context)
-            self._channel.send(messages.Ended(run.job.id, run.job.claims, told))
+            self._channel.send(messages.Ended((run.job.id, run.job.claims), told))
             del hidden, end
 
     def _receive(self) -> None:
@@ -172,7 +171,7 @@ class HandlerProcess:
                         self._note,
                         self._completer,
                         self._effects,
-                        {one.id: one for one in message.results},
+                        {result.id: result for result in message.results},
                         self._jobs,
                     )
                     self._channel.send(messages.Begun())
@@ -183,7 +182,7 @@ class HandlerProcess:
         os.killpg(0, signal.SIGKILL)
 
     def _note_completing(self, context: Context) -> float:
-        self._channel.send(messages.Completing(context.job.id, context.job.claims))
+        self._channel.send(messages.Completing((context.job.id, context.job.claims)))
         return monotonic() - self._began_at
 
     def _note(self, context: Context) -> None:
@@ -203,7 +202,9 @@ class HandlerProcess:
         job = context.job
         with self._telling:
             told = context._progress
-            self._channel.send(messages.Progressed(job.id, job.claims, context._encode_progress()))
+            self._channel.send(
+                messages.Progressed((job.id, job.claims), context._encode_progress())
+            )
             context._stored = told
 
     # Running

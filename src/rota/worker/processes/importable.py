@@ -84,8 +84,9 @@ def describe_handler(job_type: Declaration, spec: WorkerSpec, database: Database
     )
 
 
-def import_handler(setup: Setup) -> tuple[Callable[..., Any], SenderOfJobs | None]:
-    """Return the handler, in the process that is to run it, and its Jobs if it is a job type."""
+def import_handler(setup: Setup) -> tuple[Callable[..., Any], SenderOfJobs | None, list[Any]]:
+    """Return the handler, in the process that is to run it, its Jobs if it is a job type, and what
+    is around each attempt."""
     global _is_importing
     _is_importing = True
     sys.argv = setup.argv
@@ -94,12 +95,10 @@ def import_handler(setup: Setup) -> tuple[Callable[..., Any], SenderOfJobs | Non
         importlib.import_module(setup.app_module)
     found = _find_declared(setup.module, setup.qualname)
     _is_importing = False
-    return (found.func, found._declaration.jobs) if isinstance(found, JobType) else (found, None)
-
-
-def import_arounds(setup: Setup) -> list[Any]:
-    """Return what is around each attempt. Call it after `import_handler`."""
-    return [_find(module, qualname) for module, qualname in setup.arounds]
+    arounds = [_find(module, qualname) for module, qualname in setup.arounds]
+    if isinstance(found, JobType):
+        return found.func, found._declaration.jobs, arounds
+    return found, None, arounds
 
 
 def _check(job_type: Declaration) -> None:

@@ -94,26 +94,25 @@ class Stopped(msgspec.Struct, frozen=True):
     """The handler stopped because of a stop request."""
 
 
-class Progressed(msgspec.Struct, frozen=True):
+class OfAttempt(msgspec.Struct, frozen=True):
+    """A message about an attempt. The next attempt may run by the time it arrives."""
+
+    claim: tuple[int, int]
+    """The job and which claim of it."""
+
+
+class Progressed(OfAttempt, frozen=True):
     """The handler's progress."""
 
-    job: int
-    claim: int
-    """The claim of that job: the next job may run by the time this arrives."""
     progress_json: str
     """As `Context._encode_progress` returns it."""
 
 
-class Completing(msgspec.Struct, frozen=True):
+class Completing(OfAttempt, frozen=True):
     """The handler is about to finish the job in a transaction of its own."""
 
-    job: int
-    claim: int
 
-
-class Ended(msgspec.Struct, frozen=True):
+class Ended(OfAttempt, frozen=True):
     """The handler has ended."""
 
-    job: int
-    claim: int
     end: Succeeded | Failed | Outcome | Stopped

@@ -87,11 +87,11 @@ class ProcessAttempt:
             match self._next():
                 case messages.Begun():
                     self.has_begun = True
-                case messages.Ended(job, claim, end) if (job, claim) == self._claim:
+                case messages.Ended(end=end):
                     return end_stopped(self._attempt) if isinstance(end, messages.Stopped) else end
-                case messages.Completing(job, claim) if (job, claim) == self._claim:
+                case messages.Completing():
                     self._attempt.completes = True
-                case messages.Progressed(job, claim, progress) if (job, claim) == self._claim:
+                case messages.Progressed(progress_json=progress):
                     self._context.progress(**msgspec.json.decode(progress))
 
     def _wait_until_ready(self) -> Failed | None:
@@ -105,7 +105,8 @@ class ProcessAttempt:
         return None
 
     def _next(self) -> Any:
-        """Return the process's next message; meanwhile check whether the attempt must stop."""
+        """Return the process's next message that is not about another attempt; meanwhile check
+        whether this attempt must stop."""
         while True:
             self._check()
             try:
@@ -114,6 +115,8 @@ class ProcessAttempt:
                 if not self._process.is_up:
                     raise ProcessNotStartedError(str(death)) from None
                 raise
+            if isinstance(message, messages.OfAttempt) and message.claim != self._claim:
+                continue
             if message is not None:
                 return message
 

@@ -36,8 +36,8 @@ KILL_S = 10.0
 
 
 class ProcessRunner:
-    """Handlers in processes of their own: one for each running job. An idle process is used again
-    for its type. An attempt is stopped when its context asks.
+    """Handlers in processes of their own: a process for each running job. An idle process is used
+    again for its type. An attempt is stopped when its context asks.
 
     A thread owns each process that runs a job, so that a kill needs no event loop. It gives the
     process back when the attempt has ended and all that had to die is gone. The worker's loop owns

@@ -249,7 +249,7 @@ def held_job(job_type: str, **arguments: str) -> tuple[Attempt, Context]:
 def start_child(job_type: str) -> HandlerChild:
     """A process that has imported its handler."""
     declaration = heavy.jobs.types[job_type]._declaration
-    process = HandlerChild(describe_handler(declaration, make_spec(heavy.jobs), Database("")))
+    process = HandlerChild(describe_handler(declaration, make_spec(heavy.jobs), Database("")), None)
     assert isinstance(process.receive(30), Ready)
     return process
 
@@ -372,6 +372,9 @@ async def test_a_process_is_used_again_and_replaced_when_it_has_run_enough_or_ha
         assert isinstance(end, Succeeded), end
         return int(str(end.result_json))
 
+    def living() -> list[HandlerChild]:
+        return [child for child in pool._living if isinstance(child, HandlerChild)]
+
     first = await run()
     assert await run() == first
     second = await run()  # after two jobs it is another process
@@ -382,7 +385,7 @@ async def test_a_process_is_used_again_and_replaced_when_it_has_run_enough_or_ha
     stat = Path(f"/proc/{third}/stat")
     await aeventually(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T")
     attempt = asyncio.create_task(run())
-    await aeventually(lambda: [child.jobs for child in pool._living if child.pid == third] == [2])
+    await aeventually(lambda: [child.jobs for child in living() if child.pid == third] == [2])
     os.kill(third, signal.SIGKILL)
     fourth = await attempt
     assert len({first, second, third, fourth}) == 4

@@ -21,7 +21,6 @@ from uuid import uuid4
 from msgspec.structs import replace
 
 from rota.errors import ConfigurationError, MemoryExceeded, ProcessDied
-from rota.runtime.procfs import GroupMemory
 from rota.worker.processes import messages
 from rota.worker.processes.handler_child import HandlerChild
 from rota.worker.processes.process_attempt import (
@@ -126,7 +125,6 @@ class ClusterChild:
         client, name = _connect(find_address()), f"rota-{uuid4().hex}"
         self.is_up = self.is_ready = self.is_placed = False
         self.jobs = 0
-        self.pid = -1  # of another host: nothing here may look for it
         self._up, self._down = (Queue(f"{name}-{way}", client=client) for way in ("up", "down"))
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._over = threading.Event()
@@ -256,11 +254,12 @@ def serve(name: str, setup: messages.Setup, memory_bytes_max: int | None) -> Non
     up, down = (Queue(f"{name}-{way}", client=client) for way in ("up", "down"))
     up.put(PLACED)
     setup = replace(setup, silent_s=ALONE_S)
-    child = HandlerChild(setup, {"ROTA_DATABASE_URL": setup.url, "ROTA_SCHEMA": setup.schema})
+    environment = {"ROTA_DATABASE_URL": setup.url, "ROTA_SCHEMA": setup.schema}
+    child = HandlerChild(setup, memory_bytes_max, environment)
     over = threading.Event()
     threading.Thread(target=_pass_down, args=(down, child, over), daemon=True).start()
     try:
-        _pass_up(up, child, over, memory_bytes_max)
+        _pass_up(up, child, over)
     finally:
         over.set()
         child.end()
@@ -272,7 +271,7 @@ def serve(name: str, setup: messages.Setup, memory_bytes_max: int | None) -> Non
 def _pass_down(down: Queue, child: HandlerChild, over: threading.Event) -> None:
     try:
         # Silence, or no scheduler: Rota's worker is gone.
-        with suppress(TimeoutError, OSError, ProcessDied):
+        with suppress(TimeoutError, OSError):
             while not over.is_set() and (message := down.get(timeout=SILENT_S)) != END:
                 child.send(messages.Alive() if message == ALIVE else pickle.loads(message))
     finally:
@@ -280,22 +279,17 @@ def _pass_down(down: Queue, child: HandlerChild, over: threading.Event) -> None:
         child.kill()
 
 
-def _pass_up(
-    up: Queue, child: HandlerChild, over: threading.Event, memory_bytes_max: int | None
-) -> None:
-    memory, told_up, told_at = GroupMemory(), False, monotonic()
+def _pass_up(up: Queue, child: HandlerChild, over: threading.Event) -> None:
+    told_up, told_at = False, monotonic()
     message: Any = None
     while not over.is_set() and not isinstance(message, messages.Ended | Exception):
         try:
             message = child.receive(CHECK_S)
-        except ProcessDied as death:
-            message = death
+        except (ProcessDied, MemoryExceeded) as end:
+            message = end
         if child.is_up and not told_up:
             told_up = True
             up.put(pickle.dumps(messages.Importing()))
-        used_bytes = 0 if memory_bytes_max is None else memory.resident_bytes(child.pid)
-        if memory_bytes_max is not None and used_bytes > memory_bytes_max:
-            message = MemoryExceeded(memory_bytes_max, used_bytes)
         if message is not None or monotonic() - told_at >= PING_S:
             told_at = monotonic()
             up.put(ALIVE if message is None else pickle.dumps(message))

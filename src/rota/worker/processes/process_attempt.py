@@ -8,9 +8,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from rota.errors import MemoryExceeded, ProcessDied
+from rota.errors import ProcessDied
 from rota.model.outcome import End, Failed, HandedBack, Interrupted
-from rota.runtime.procfs import GroupMemory
 from rota.worker.attempt import Attempt
 from rota.worker.processes import messages
 
@@ -19,13 +18,11 @@ START_S = 60.0
 PROCESS_STOP_S = 0.4
 """Seconds that a handler has to stop before its process group is killed."""
 CHECK_S = 0.1
-MEMORY_CHECK_S = 0.5
 
 
 class RunsHandlers(Protocol):
     """A process that runs handlers: `HandlerChild`, or one on a cluster."""
 
-    pid: int
     is_up: bool
     is_ready: bool
     jobs: int
@@ -47,18 +44,12 @@ class HandlerNotStoppedError(Exception):
 class ProcessAttempt:
     """An attempt in a process, for one thread. Of the attempt it sets `began_at` only."""
 
-    def __init__(self, attempt: Attempt, process: RunsHandlers, memory: GroupMemory) -> None:
+    def __init__(self, attempt: Attempt, process: RunsHandlers) -> None:
         assert attempt.context is not None
-        assert attempt.job_type.options.process is not None
         self._attempt = attempt
         self._context = attempt.context
         self._claim = attempt.job.id, attempt.job.claims
         self._process = process
-        self._memory = memory
-        options = attempt.job_type.options.process
-        # On a cluster, who runs the process watches its memory.
-        self._memory_bytes_max = options.memory_bytes_max if options.cluster is None else None
-        self._memory_check_at = 0.0
         self._ready_by = monotonic() + START_S
         self.has_begun = False
         """Whether the process has confirmed the job. Without that no handler has run."""
@@ -132,14 +123,6 @@ class ProcessAttempt:
             raise HandlerNotStoppedError
         if not self._process.is_ready and now > self._ready_by:
             raise ProcessDied(f"did not import its handler within {START_S:g} s")
-        self._check_memory(now)
-
-    def _check_memory(self, now: float) -> None:
-        if self._memory_bytes_max is not None and now >= self._memory_check_at:
-            self._memory_check_at = now + MEMORY_CHECK_S
-            used_bytes = self._memory.resident_bytes(self._process.pid)
-            if used_bytes > self._memory_bytes_max:
-                raise MemoryExceeded(self._memory_bytes_max, used_bytes)
 
 
 def end_stopped(attempt: Attempt) -> End:

@@ -15,7 +15,6 @@ from typing import Any
 from rota.declare.groups import CLUSTERS
 from rota.errors import ProcessDied
 from rota.model.outcome import End, Errored
-from rota.runtime.procfs import GroupMemory
 from rota.store.db import Database
 from rota.worker.attempt import Attempt
 from rota.worker.processes.handler_child import HandlerChild
@@ -52,7 +51,6 @@ class ProcessRunner:
         self._database = database
         self._loop = asyncio.get_running_loop()
         self._threads = Threads("rota-process")
-        self._memory = GroupMemory()
         self._idle: defaultdict[str, list[RunsHandlers]] = defaultdict(list)
         """By job type. For the loop only."""
         self._living: set[RunsHandlers] = set()
@@ -120,7 +118,7 @@ class ProcessRunner:
         try:
             pickled = pickle.dumps(arguments)
             process = process or self._start(attempt)
-            watched = ProcessAttempt(attempt, process, self._memory)
+            watched = ProcessAttempt(attempt, process)
             end = watched.run(pickled)
             is_reusable = process.is_ready and process.jobs < settings.recycle_after
             is_reusable = is_reusable and settings.cluster is None  # idle it would take a place
@@ -146,16 +144,16 @@ class ProcessRunner:
 
     def _start(self, attempt: Attempt) -> RunsHandlers:
         setup = describe_handler(attempt.job_type, self._spec, self._database)
-        assert attempt.job_type.options.process is not None
-        cluster = attempt.job_type.options.process.cluster
+        settings = attempt.job_type.options.process
+        assert settings is not None
         process: RunsHandlers
         try:
             process = (
-                HandlerChild(setup)
-                if cluster is None
-                else import_module(CLUSTERS[cluster]).start(attempt, setup)
+                HandlerChild(setup, settings.memory_bytes_max)
+                if settings.cluster is None
+                else import_module(CLUSTERS[settings.cluster]).start(attempt, setup)
             )
-        except (OSError, ProcessDied) as error:  # no files, no memory: not the job's fault
+        except OSError as error:  # no files, no memory: not the job's fault
             raise ProcessNotStartedError(str(error)) from None
         self._living.add(process)
         if self._closed:

@@ -259,7 +259,7 @@ def test_the_parent_sums_its_processes_also_one_that_was_killed(
 ) -> None:
     supervisor = start_supervisor(
         database, 2, f"--health-port={free_port}", "--concurrency=1",
-        app="tests.telemetry.telemetry_app:app", times={"BACK_OFF_S": (0.05, 0.2)},
+        app="tests.telemetry.telemetry_app:app",
     )  # fmt: skip
     supervisor.until_working(2)
     insert(connection, 6, job_type="work")

@@ -8,31 +8,15 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import psutil
 
-from rota.runtime import supervisor
 from tests.support import forked
 from tests.support.wait import eventually
 from tests.worker.process import ROOT, notes
-
-Times = Mapping[str, float | tuple[float, float]]
-"""Constants of `rota.runtime.supervisor` that are others in the parent under test."""
-NO_TIMES: Times = MappingProxyType({})
-
-
-def rota(times: Times = NO_TIMES) -> list[str]:
-    """The arguments with which Python is `rota`."""
-    if not times:
-        return ["-m", "rota"]
-    assert times.keys() <= vars(supervisor).keys()
-    set_times = f"from rota.runtime import supervisor; vars(supervisor).update({dict(times)})"
-    return ["-c", f"{set_times}; from rota.cli import main; main()"]
 
 
 class SupervisorProcess:
@@ -46,11 +30,10 @@ class SupervisorProcess:
         *options: str,
         app: str = "tests.worker.worker_app:app",
         around: tuple[str, ...] = (),
-        times: Times = NO_TIMES,
     ) -> None:
         self.notes_file = place / "notes"
         self.log_file = place / f"supervisor-{len(list(place.glob('supervisor-*.log')))}.log"
-        command = [*rota(times), "work", f"--app={app}", f"--processes={processes}", *options]
+        command = ["-m", "rota", "work", f"--app={app}", f"--processes={processes}", *options]
         self.out_file = self.log_file.with_suffix(".out")
         self._seen: set[psutil.Process] = set()
         with self.log_file.open("wb") as log, self.out_file.open("wb") as out:

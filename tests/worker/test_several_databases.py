@@ -24,7 +24,7 @@ from tests.support.rules import rule
 from tests.support.server import PostgresServer
 from tests.support.wait import eventually
 from tests.worker.conftest import StartSupervisor
-from tests.worker.supervisor import SupervisorProcess, rota
+from tests.worker.supervisor import SupervisorProcess
 from tests.worker.table import Connection, connected, put, put_many, rows, status, value
 
 pytestmark = [
@@ -105,7 +105,7 @@ def _app(place: Path, url: str = "") -> str:
 
 def _rota(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "ROTA_DATABASE_URL": AWAY}
-    return forked.run([*rota(), *arguments], cwd=place, env=environment, timeout=180)
+    return forked.run(["-m", "rota", *arguments], cwd=place, env=environment, timeout=180)
 
 
 @pytest.mark.nightly

@@ -76,7 +76,6 @@ class Parent(Supervisor):
         served = self._databases[database]
         child = Child(served.started + 100 * database, served)
         self._children[child.pid] = child
-        served.living += 1
         served.started += 1
         if is_fit:
             served.is_fit = True

@@ -4,8 +4,9 @@ application."""
 from __future__ import annotations
 
 import threading
+from itertools import count
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import Metric as Family
@@ -19,6 +20,17 @@ ANSWER_S = 4.0
 ADDED = ("counter", "histogram", "summary")
 
 
+class Measured(NamedTuple):
+    """The last text of Prometheus of a process."""
+
+    place: int | None
+    """From 1: a process takes the place of the process it replaces. None: only the counters of the
+    text are added."""
+    database: str | None
+    """None: there is only one database."""
+    text: str
+
+
 class Sums:
     """The counters of all processes, also of ended ones, and the gauges of the processes that
     answered."""
@@ -26,32 +38,25 @@ class Sums:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         """Guards all fields."""
-        self._texts: dict[int, str] = {}
-        """The last text of each process, by pid."""
-        self._databases: dict[int, str | None] = {}
-        """The database of each process; None: there is only one database."""
-        self._places: dict[int, int] = {}
-        """The place of each process, from 1: a process takes the place of the process it
-        replaces."""
+        self._measured: dict[int, Measured] = {}
+        """By pid."""
         self._missing: set[int] = set()
-        self._ended = ""
+        self._ended = Measured(None, None, "")
         """The sum of the ended processes."""
 
     def note(self, pid: int, text: str, database: str | None = None) -> None:
         """Take the text of a process. `database` becomes a label of Rota's own metrics."""
         with self._changed:
-            self._texts[pid] = text
-            self._databases[pid] = database
-            self._find_place(pid)
+            self._measured[pid] = Measured(self._find_place(pid), database, text)
             self._missing.discard(pid)
             self._changed.notify_all()
 
     def end(self, pid: int) -> None:
         """Keep the counters of an ended process: a sum that falls looks like a restart."""
         with self._changed:
-            last = (None, self._databases.pop(pid, None), self._texts.pop(pid, ""))
-            self._ended = _render([(None, None, self._ended), last])
-            self._places.pop(pid, None)
+            if pid in self._measured:
+                last = self._measured.pop(pid)._replace(place=None)
+                self._ended = self._ended._replace(text=_render([self._ended, last]))
             self._missing.discard(pid)
             self._changed.notify_all()
 
@@ -65,34 +70,31 @@ class Sums:
         with self._changed:
             while self._missing and (left_s := until - monotonic()) > 0:
                 self._changed.wait(left_s)
-            texts = [
-                (None if pid in self._missing else self._places[pid], self._databases[pid], text)
-                for pid, text in self._texts.items()
+            measured = [
+                last._replace(place=None) if pid in self._missing else last
+                for pid, last in self._measured.items()
             ]
-            return _render([(None, None, self._ended), *texts])
+            return _render([self._ended, *measured])
 
-    def _find_place(self, pid: int) -> None:
-        if pid not in self._places:
-            taken = set(self._places.values())
-            self._places[pid] = next(n for n in range(1, len(taken) + 2) if n not in taken)
-
-
-Measured = tuple[int | None, str | None, str]
-"""The measurement of a process: its place, its database, its text of Prometheus."""
+    def _find_place(self, pid: int) -> int | None:
+        if pid in self._measured:
+            return self._measured[pid].place
+        taken = {last.place for last in self._measured.values()}
+        return next(place for place in count(1) if place not in taken)
 
 
-def _render(texts: Iterable[Measured]) -> str:
-    """Add up texts of Prometheus. A text without a place adds only its counters."""
+def _render(measured: Iterable[Measured]) -> str:
+    """Add up texts of Prometheus."""
     registry = CollectorRegistry()
-    registry.register(_Addition(texts))
+    registry.register(_Addition(measured))
     return generate_latest(registry).decode()
 
 
 class _Addition:
-    def __init__(self, texts: Iterable[Measured]) -> None:
+    def __init__(self, measured: Iterable[Measured]) -> None:
         self._families: dict[str, Family] = {}
         self._values: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], float]] = {}
-        for place, database, text in texts:
+        for place, database, text in measured:
             for family in text_string_to_metric_families(text):
                 # The creation time of a counter says nothing about a sum.
                 if not family.name.endswith("_created"):

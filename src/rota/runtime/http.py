@@ -35,23 +35,14 @@ def check_url(url: str, name: str) -> str:
     """Return the URL. Raises ConfigurationError if it cannot be called; `name` is its option."""
     try:
         parts = urlsplit(url)
-        is_fit = (
-            parts.scheme in ("http", "https")
-            and bool(parts.hostname)
-            and (parts.port is None or parts.port > 0)
-        )
-        is_fit = is_fit and url.isascii() and url.isprintable() and " " not in url
-        has_user = parts.username is not None
+        is_fit = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        is_fit = is_fit and parts.username is None  # urllib does not send it
     except ValueError:
-        is_fit = has_user = False
-    if has_user:
+        is_fit = False
+    if not (is_fit and url.isascii() and url.isprintable() and " " not in url):
         raise ConfigurationError(
-            f"{name} must not hold a user or password before the host: put the secret into the path"
-        )
-    if not is_fit:
-        raise ConfigurationError(
-            f"{name} must be a URL such as https://host/path; the given one cannot be called "
-            "(it is a secret and not shown)"
+            f"{name} must be a URL such as https://host/path, without a user or password; this URL "
+            "cannot be called (it is a secret and not shown)"
         )
     return url
 
@@ -76,17 +67,8 @@ def call(url: str, body: bytes | None = None) -> None:
     except urllib.error.HTTPError as error:
         error.close()
         raise CallRefused(f"{host(url)} answered {error.code}") from None
-    except urllib.error.URLError as error:
-        why = (
-            f"no answer within {ANSWER_S:g} s"
-            if isinstance(error.reason, TimeoutError)
-            else _of(error.reason)
-        )
-        raise CallFailed(f"{host(url)} cannot be reached: {why}") from None
-    except TimeoutError:
-        raise CallFailed(f"{host(url)} did not answer within {ANSWER_S:g} s") from None
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise CallFailed(f"{host(url)} gave no answer: {_of(error)}") from None
+        raise CallFailed(f"{host(url)} {_describe(error)}") from None
 
 
 async def acall(url: str, body: bytes | None = None) -> None:
@@ -110,11 +92,13 @@ def ping(url: str) -> None:
     asyncio.run(aping(url))
 
 
-def _of(error: object) -> str:
-    """Describe an error without any part of the URL, which texts of the library may quote."""
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return type(error).__name__
+def _describe(error: Exception) -> str:
+    """Say what failed without any part of the URL, which texts of the library may quote."""
+    reason = error.reason if isinstance(error, urllib.error.URLError) else error
+    if isinstance(reason, TimeoutError):
+        return f"did not answer within {ANSWER_S:g} s"
+    text = reason.strerror if isinstance(reason, OSError) else None
+    return f"gave no answer: {text or type(reason).__name__}"
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

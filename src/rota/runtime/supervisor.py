@@ -66,7 +66,6 @@ class ServedDatabase:
     """Where it is, for the log and the metrics; None: it is the App's only database."""
     url: str | None = None
     """None: the App knows it."""
-    living: int = 0
     started: int = 0
     start_at: float = 0.0
     is_fit: bool | None = None
@@ -205,7 +204,9 @@ class Supervisor:
         if self._stops:
             return 0
         wanted = self._count if database.is_fit else 1
-        return wanted - (database.started if self._drain else database.living)
+        if self._drain:
+            return wanted - database.started
+        return wanted - sum(child.database is database for child in self._children.values())
 
     def _start_missing(self) -> None:
         for database in self._databases:
@@ -217,7 +218,6 @@ class Supervisor:
                     self._replace(database, f"a worker process could not be started: {error}", 1)
                 else:
                     self._children[child.pid] = child
-                    database.living += 1
                     logger.info("%s started", database.describe(child.pid))
 
     # One turn: messages of the children, signals of the operator, ends of children
@@ -288,14 +288,12 @@ class Supervisor:
 
     def _handle_end(self, child: WorkerChild, status: int) -> None:
         del self._children[child.pid]
-        database = child.database
-        database.living -= 1
         if self._sums is not None:
             self._sums.end(child.pid)
         # A process that waited for its database when it was told to stop has no trouble.
         is_away = status == _DATABASE_AWAY and not child.vitals.is_fit and not self._drain
-        how = f"{database.describe(child.pid)} {describe_exit(status)}"
-        self._replace(database, how, 0 if is_away else status)
+        how = f"{child.database.describe(child.pid)} {describe_exit(status)}"
+        self._replace(child.database, how, 0 if is_away else status)
 
     def _replace(self, database: ServedDatabase, how: str, status: int) -> None:
         """Let another process start after a pause, unless all are to end."""

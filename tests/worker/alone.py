@@ -17,7 +17,7 @@ from rota.store.link import StoreLink
 from rota.worker.attempt import Attempt
 from rota.worker.executor import Executor
 from rota.worker.processes.process_runner import ProcessRunner
-from rota.worker.runners import Reader, Runners
+from rota.worker.runners import Runners
 from rota.worker.starter import Starter
 from tests.worker.hand import make_spec
 
@@ -87,8 +87,8 @@ def lone_executor(
         return Context(attempt.job, spec.name, None, others.note_progress)
 
     executor = Executor(spec, bus, clock, {}, stands, make_context, others.failures.append)
-    processes = ProcessRunner(Reader(executor), spec, Database(""))
-    executor.runners = Runners(spec.name, (), clock, executor, processes)
+    processes = ProcessRunner(executor.handle_end, spec, Database(""))
+    executor.runners = Runners(spec.name, (), clock, executor.handle_end, processes)
     executor.starter = Starter(bus, clock, StoreLink(Database(""), "begin"), executor)
     executor.claimer = others
     return executor, others

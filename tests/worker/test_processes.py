@@ -40,7 +40,6 @@ from rota.worker.processes.messages import (
     Stop,
 )
 from rota.worker.processes.process_runner import ProcessRunner
-from rota.worker.runners import Reader
 from rota.worker.spec import WorkerSpec
 from rota.worker.worker import Worker
 from tests.support import forked
@@ -258,7 +257,7 @@ class Pool(ProcessRunner):
     """The processes of a worker, without the worker."""
 
     def __init__(self) -> None:
-        super().__init__(Reader(self), make_spec(heavy.jobs), Database(""))
+        super().__init__(self.handle_end, make_spec(heavy.jobs), Database(""))
         self.ends: dict[Attempt, asyncio.Future[End]] = {}
 
     def run(self, attempt: Attempt) -> asyncio.Future[End]:

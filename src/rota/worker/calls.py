@@ -1,5 +1,4 @@
-"""Calls of handlers that take many jobs: the runner waits for the attempts of a pack, calls once,
-and ends each attempt by itself.
+"""One call of a handler that takes many jobs: which of them it gets, and how each of them ends.
 
 After an error that may be one job's fault each half is called again, in the same slot, until that
 job is alone.
@@ -8,16 +7,12 @@ job is alone.
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from rota.declare.call_context import CallContext
 from rota.declare.context import Context
-from rota.declare.declaration import Declaration
 from rota.declare.result import count_answers, read_answer
 from rota.model.classify import may_be_of_one_job
-from rota.model.failure import error_type, message
 from rota.model.outcome import (
     NOTHING,
     CallEnd,
@@ -34,8 +29,6 @@ from rota.model.outcome import (
 from rota.model.scrub import Hidden
 from rota.worker.attempt import Attempt
 from rota.worker.packs import Pack
-
-logger = logging.getLogger("rota")
 
 NOBODY_LEFT = "all of its jobs were cancelled or lost"
 
@@ -207,140 +200,6 @@ class Call:
         return False
 
 
-class CallsOnce(Protocol):
-    """A runner that calls a handler for one attempt, or for a `Call`."""
-
-    @property
-    def stop_s(self) -> float: ...
-    def begin(self, attempts: Sequence[Attempt]) -> None: ...
-    def call(
-        self,
-        job_type: Declaration,
-        runs: Iterable[tuple[Call, dict[str, Any]]],
-        tell: Callable[[Call, End], None],
-    ) -> None: ...
-    def tell_unknown(self, job_type: Declaration, fields: frozenset[str]) -> None: ...
-    def stop(self, run: Any) -> None: ...
-
-
-class CallRunner:
-    """Calls handlers that take many jobs in one call, by way of the runner of one call."""
-
-    def __init__(
-        self, runner: CallsOnce, worker: str, tell: Callable[[Attempt, End], None]
-    ) -> None:
-        self._runner = runner
-        self._worker = worker
-        self._tell = tell
-        self._going_on: set[Pack] = set()
-        """The packs whose next call is being made."""
-
-    @property
-    def stop_s(self) -> float:
-        return self._runner.stop_s
-
-    def begin(self, attempts: Sequence[Attempt]) -> None:
-        """Call the handler once for each complete pack. An attempt without a pack is alone."""
-        packs: dict[Pack, None] = {}
-        alone = []
-        for attempt in attempts:
-            pack = attempt.pack
-            if isinstance(pack, Pack):
-                pack.handed.add(attempt)
-                packs[pack] = None
-            else:
-                alone.append(attempt)
-        if alone:
-            self._runner.begin(alone)
-        for pack in packs:
-            pack.go_on = self._go_on
-            self._go_on(pack)
-
-    def stop(self, attempt: Attempt) -> None:
-        """Interrupt the call of an attempt that was asked to stop, if the call has no other."""
-        if attempt.pack is None:
-            self._runner.stop(attempt)
-            return
-        call = attempt.pack.current
-        if isinstance(call, Call) and attempt in call.attempts and not call.find_live():
-            is_own = attempt.is_lost or isinstance(attempt.stop_outcome, Cancel)
-            why = None if attempt.stopped is None else attempt.stopped.why
-            call.request_stop(NOBODY_LEFT if is_own else why or NOBODY_LEFT)
-            self._runner.stop(call)
-
-    def close(self) -> None: ...
-
-    def _go_on(self, pack: Pack) -> None:
-        """Make the next call of a pack that has all its jobs, unless a call runs. From Python 3.12
-        a call may be over before `_begin_call` returns; then this loop goes on."""
-        if pack in self._going_on:
-            return
-        self._going_on.add(pack)
-        try:
-            while pack.current is None:
-                if pack.handed and len(pack.handed) == len(pack.seated):
-                    attempts = [one for one in pack.attempts if one in pack.handed]
-                    pack.handed.clear()
-                    pack.calls.append(Call(pack, attempts, self._worker))
-                if not pack.calls:
-                    return
-                pack.current = call = pack.calls.popleft()
-                if not self._begin_call(call):
-                    pack.current = None
-        finally:
-            self._going_on.remove(pack)
-
-    def _begin_call(self, call: Call) -> bool:
-        call.items = self._read_items(call)
-        if not call.attempts:
-            return False
-        codec = call.job_type.item_codec
-        assert codec is not None
-        self._runner.call(call.job_type, [(call, {codec.parameter: call.items})], self._take_end)
-        return True
-
-    def _read_items(self, call: Call) -> list[Any]:
-        """Return the items of a call. End the attempts whose items cannot be read."""
-        for attempt in call.attempts:
-            if attempt.outcome is not None:  # it was stopped meanwhile
-                self._tell(attempt, attempt.outcome)
-        call.attempts = [attempt for attempt in call.attempts if attempt.outcome is None]
-        found = call.job_type.read_items([attempt.job for attempt in call.attempts])
-        if found is not None:
-            items, unknown = found
-            self._runner.tell_unknown(call.job_type, unknown)
-            return items
-        items, attempts = [], []
-        for attempt in call.attempts:
-            read = attempt.read_item()
-            if not isinstance(read, tuple):
-                self._tell(attempt, read)
-                continue
-            items.append(read[0])
-            attempts.append(attempt)
-            self._runner.tell_unknown(call.job_type, read[1])
-        call.attempts = attempts
-        if [1 for attempt in attempts if attempt.hidden is not None]:
-            # An error of the call may have the values of any job.
-            hidden = Hidden.merge([attempt.hidden for attempt in attempts])
-            for attempt in attempts:
-                attempt.hidden = hidden
-        return items
-
-    def _take_end(self, call: Call, end: End) -> None:
-        """End the attempts of a call that ended, or call the handler again with each half."""
-        call.task = None  # it knows the call, too
-        jobs = len(call.called)
-        halves = call.find_halves(end)
-        if halves:
-            _tell_split(call, jobs, end.error if isinstance(end, Errored) else end)
-        for attempt, its in call.sort_ends(end):
-            self._tell(attempt, its)
-        call.pack.calls.extendleft(reversed(halves))
-        call.pack.current = None
-        self._go_on(call.pack)
-
-
 def _find_own_end(attempt: Attempt, end: End) -> End:
     """Return how one job of a call ended: a stop that the handler obeyed counts, not its answer."""
     stop = attempt.stop_outcome
@@ -351,14 +210,3 @@ def _find_own_end(attempt: Attempt, end: End) -> End:
     if isinstance(end, Interrupted) and attempt.began_at is None:
         return HandedBack(end.why)
     return end
-
-
-def _tell_split(call: Call, jobs: int, raised: object) -> None:
-    assert isinstance(raised, BaseException)
-    level = logging.DEBUG if call.is_part else logging.WARNING
-    logger.log(
-        level,
-        "job type %s: a call of %d jobs failed with %s: %s. Each half is called again, to find the "
-        "job at fault",
-        call.job_type.name, jobs, error_type(raised), message(raised),
-    )  # fmt: skip

@@ -38,7 +38,7 @@ from rota.worker.loop_watch import LoopWatch
 from rota.worker.parts import Parts
 from rota.worker.processes.importable import check_importable
 from rota.worker.processes.process_runner import ProcessRunner
-from rota.worker.runners import Reader, Runners
+from rota.worker.runners import Runners
 from rota.worker.shutdown import Shutdown
 from rota.worker.spec import WorkerSpec
 from rota.worker.starter import Starter
@@ -283,8 +283,8 @@ class Worker:
         here = None if self._hand is None else self._hand.here
         processes = None
         if here is None:
-            processes = ProcessRunner(Reader(executor), spec, self._database)
-        return Runners(self.name, spec.arounds, self._clock, executor, processes, here)
+            processes = ProcessRunner(executor.handle_end, spec, self._database)
+        return Runners(self.name, spec.arounds, self._clock, executor.handle_end, processes, here)
 
     # The work
 

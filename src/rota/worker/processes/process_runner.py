@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import pickle
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from time import monotonic
 from typing import Any
 
+from rota.declare.declaration import Declaration
 from rota.declare.groups import CLUSTERS
 from rota.errors import ProcessDied
 from rota.model.outcome import End, Errored
@@ -26,7 +26,7 @@ from rota.worker.processes.process_attempt import (
     RunsHandlers,
     end_stopped,
 )
-from rota.worker.runners import Reader, Threads
+from rota.worker.runners import Runner, Threads
 from rota.worker.spec import WorkerSpec
 
 IDLE_S = 60.0
@@ -34,7 +34,7 @@ KILL_S = 10.0
 """How long an attempt may last after its handler was asked to stop. A kill may take a while."""
 
 
-class ProcessRunner:
+class ProcessRunner(Runner):
     """Handlers in processes of their own: a process for each running job. An idle process is used
     again for its type. An attempt is stopped when its context asks.
 
@@ -45,11 +45,12 @@ class ProcessRunner:
 
     stop_s = KILL_S
 
-    def __init__(self, reader: Reader, spec: WorkerSpec, database: Database) -> None:
-        self._reader = reader
+    def __init__(
+        self, tell: Callable[[Attempt, End], None], spec: WorkerSpec, database: Database
+    ) -> None:
+        super().__init__(tell)
         self._spec = spec
         self._database = database
-        self._loop = asyncio.get_running_loop()
         self._threads = Threads("rota-process")
         self._idle: defaultdict[str, list[RunsHandlers]] = defaultdict(list)
         """By job type. For the loop only."""
@@ -57,8 +58,13 @@ class ProcessRunner:
         """Idle or not. Threads add and remove; `close` reads a copy."""
         self._closed = False
 
-    def begin(self, attempts: Sequence[Attempt]) -> None:
-        for attempt, arguments in self._reader.read(attempts):
+    def call(
+        self,
+        job_type: Declaration,
+        runs: Iterable[tuple[Attempt, dict[str, Any]]],
+        tell: Callable[[Attempt, End], None],
+    ) -> None:
+        for attempt, arguments in runs:
             attempt.open_context()
             idle = self._idle[attempt.job_type.name]
             process = idle.pop() if idle else None
@@ -67,8 +73,6 @@ class ProcessRunner:
             except RuntimeError as error:  # no thread
                 end = attempt.hand_back_unstarted("process", error, monotonic())
                 self._loop.call_soon(self._take_end, attempt, end, process)
-
-    def stop(self, run: Any) -> None: ...
 
     def close(self) -> None:
         self._closed = True
@@ -86,7 +90,7 @@ class ProcessRunner:
             name = attempt.job_type.name
             self._idle[name].append(process)
             self._loop.call_later(IDLE_S, self._end_idle, name, process, process.jobs)
-        self._reader.tell(attempt, end)
+        self.tell(attempt, end)
 
     def _end_idle(self, name: str, process: RunsHandlers, jobs: int) -> None:
         if process.jobs == jobs and process in self._idle[name]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -13,6 +12,7 @@ from enum import StrEnum
 from traceback import walk_tb
 
 from rota.model.failure import one_line
+from rota.model.outcome import ungroup
 from rota.model.retry import Errors
 
 RETRY_AFTER_MAX_S = 86_400.0
@@ -63,7 +63,7 @@ def is_endpoint_failure(error: BaseException) -> bool:
     connection, a status of 500 or more, or 429; of SMTP a server that accepts nothing. `retry_on`
     and `fatal_on` change nothing. One such member of a group is enough."""
     if isinstance(error, BaseExceptionGroup):
-        return any(map(is_endpoint_failure, _members(error)))
+        return any(map(is_endpoint_failure, ungroup(error)))
     names = {kind.__name__ for kind in type(error).__mro__}
     if names & {"DatabaseUnavailable", "JoinTimeout"}:
         return False  # of Rota's own database or of another job: no endpoint of this job type
@@ -95,20 +95,9 @@ def _classify(error: BaseException, retry_on: Errors, fatal_on: Errors) -> Class
         if kind in retry_on:
             return Classification(Verdict.TRANSIENT, f"retry_on {kind.__name__}", code)
     if isinstance(error, BaseExceptionGroup):
-        verdicts = [classify(member, retry_on, fatal_on) for member in _members(error)]
+        verdicts = [classify(member, retry_on, fatal_on) for member in ungroup(error)]
         return next((seen for seen in verdicts if seen.verdict is Verdict.TRANSIENT), verdicts[0])
     return _by_default(error, code)
-
-
-def _members(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    # A loop, not recursion: groups can nest deeper than the stack.
-    stack: list[BaseException] = [group]
-    while stack:
-        error = stack.pop()
-        if isinstance(error, BaseExceptionGroup):
-            stack.extend(reversed(error.exceptions))
-        else:
-            yield error
 
 
 # Class names anywhere among an error's bases, so that no library has to be imported to know them.

@@ -196,25 +196,25 @@ class Errored:
 def find_outcome(error: BaseException) -> Outcome | None:
     """Return the outcome that an error is; in a group of outcomes and stops, as of a task group,
     the first outcome. None: it is no outcome, or an error of another kind is in the group."""
-    said = [one for one in _ungroup(error) if not isinstance(one, _STOPS)]
-    outcomes = [one for one in said if isinstance(one, Outcome)]
+    said = [member for member in ungroup(error) if not isinstance(member, _STOPS)]
+    outcomes = [member for member in said if isinstance(member, Outcome)]
     return outcomes[0] if outcomes and len(outcomes) == len(said) else None
 
 
 def is_stop(error: BaseException) -> bool:
     """Whether an error only says that the handler stopped on request; a task group wraps it."""
-    return all(isinstance(one, _STOPS) for one in _ungroup(error))
+    return all(isinstance(member, _STOPS) for member in ungroup(error))
 
 
-def _ungroup(error: BaseException) -> Iterator[BaseException]:
+def ungroup(error: BaseException) -> Iterator[BaseException]:
     """Iterate over the errors of a group, however deep; any other error stands alone."""
-    left = [error]
+    left = [error]  # a loop, not recursion: groups can nest deeper than the stack
     while left:
-        one = left.pop()
-        if isinstance(one, BaseExceptionGroup):
-            left += reversed(one.exceptions)
+        member = left.pop()
+        if isinstance(member, BaseExceptionGroup):
+            left += reversed(member.exceptions)
         else:
-            yield one
+            yield member
 
 
 _STOPS = (asyncio.CancelledError, AttemptCancelled)

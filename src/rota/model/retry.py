@@ -35,9 +35,9 @@ class RetryPolicy(ABC):
             raise UsageError(f"jitter must be a number from 0 to below 1, not {self.jitter!r}")
         self._check()
 
-    @abstractmethod
     def _check(self) -> None:
         """Raise UsageError if a duration is out of range."""
+        self._raw_delay_s(1)
 
     @abstractmethod
     def _raw_delay_s(self, attempt: int) -> float:
@@ -90,9 +90,6 @@ class Fixed(RetryPolicy):
     after: Duration
     """The delay after each attempt, 1 s … 365 days."""
 
-    def _check(self) -> None:
-        _delay_s(self.after, "after")
-
     def _raw_delay_s(self, attempt: int) -> float:
         return _delay_s(self.after, "after")
 
@@ -104,9 +101,6 @@ class Linear(RetryPolicy):
     base: Duration
     """The delay after the first attempt, 1 s … 365 days."""
 
-    def _check(self) -> None:
-        _delay_s(self.base, "base")
-
     def _raw_delay_s(self, attempt: int) -> float:
         return attempt * _delay_s(self.base, "base")
 
@@ -117,9 +111,6 @@ class Quadratic(RetryPolicy):
 
     base: Duration = "10s"
     """The delay after the first attempt, 1 s … 365 days."""
-
-    def _check(self) -> None:
-        _delay_s(self.base, "base")
 
     def _raw_delay_s(self, attempt: int) -> float:
         return attempt**2 * _delay_s(self.base, "base")

@@ -89,8 +89,9 @@ def lone_executor(
     executor = Executor(spec, bus, clock, {}, stands, make_context, others.failures.append)
     processes = ProcessRunner(executor.handle_end, spec, Database(""))
     executor.runners = Runners(spec.name, (), clock, executor.handle_end, processes)
-    executor.starter = Starter(bus, clock, StoreLink(Database(""), "begin"), executor)
-    executor.claimer = others
+    link = StoreLink(Database(""), "begin")
+    executor.starter = Starter(bus, clock, link, executor.begin, executor.handle_end)
+    executor.wake_claimer = others.wake
     return executor, others
 
 

@@ -38,7 +38,8 @@ class RecordedByHand(Starter):
     """Lets attempts wait in their slots until the test says that their starts are recorded."""
 
     def __init__(self, clock: Clock, executor: Executor) -> None:
-        super().__init__(Bus(), clock, StoreLink(Database(""), "start"), executor)
+        link = StoreLink(Database(""), "start")
+        super().__init__(Bus(), clock, link, executor.begin, executor.handle_end)
         self.asked: list[Attempt] = []
         self.recorded: set[Attempt] = set()
 
@@ -298,7 +299,7 @@ async def test_a_suspect_whose_answer_was_lost_and_that_was_claimed_again_holds_
     finisher = Finisher(
         make_spec(rota.Jobs()), Bus(), SYSTEM_CLOCK, attempts, Away(database, "finish"), stands
     )
-    finisher.executor = suspects
+    finisher.note_written = suspects.note_written
     first.is_suspect = again.is_suspect = True
     attempts[1] = first
     assert suspects.ask([first]) == {}

@@ -14,7 +14,6 @@ from rota.store.statements import Statements
 from rota.worker.listener import WAKE_UPS_A_SECOND_MAX, Listener
 from tests.support.rules import rule
 from tests.support.wait import aeventually
-from tests.worker.alone import Others
 from tests.worker.table import Connection
 
 
@@ -46,7 +45,7 @@ class Claimer:
 
 def make_listener(database: str, claimer: Claimer) -> Listener:
     link = StoreLink(Database(database), "listen")
-    return Listener(Bus(), SYSTEM_CLOCK, link, "kind w", ["default"], claimer, Others())
+    return Listener(Bus(), SYSTEM_CLOCK, link, "kind w", ["default"], claimer, lambda: None)
 
 
 @rule("M88")

@@ -35,6 +35,7 @@ MISSED_MAX = 100
 UNSTARTED_S = 10.0
 """Seconds until a job comes again for which no thread or process could be started."""
 FORGOTTEN = HandedBack("its error is forgotten")
+LOST = HandedBack("its lease was lost")
 
 _opening = threading.Lock()
 _missed = set[str]()
@@ -468,14 +469,11 @@ class Attempt(msgspec.Struct, eq=False):
             if isinstance(stop, Cancel):
                 return stop
             return HandedBack("it was stopped before it began")
-        if not self.has_lease_to_begin(now):
+        if now - self.renewed_at > self.lease_s * LEASE_SHARE:
             return HandedBack("its lease ran out before it began")
-        if self.job.expires_at is not None and (late_s := self._late_s(now)) >= 0:
+        if self.job.expires_at is not None and (late_s := now - self.expires_at) >= 0:
             return Expired(late_s)
         return None
-
-    def has_lease_to_begin(self, now: float) -> bool:
-        return now - self.renewed_at <= self.lease_s * LEASE_SHARE
 
     def hand_back_unstarted(self, what: str, error: Exception, now: float) -> End:
         """Return the outcome when the machine can start no thread or process for the job."""
@@ -487,13 +485,9 @@ class Attempt(msgspec.Struct, eq=False):
         why = f"no {what} can be started for it: {error}"
         return self.find_obstacle(now) or HandedBack(why, UNSTARTED_S)
 
-    def _late_s(self, now: float) -> float:
-        """Seconds past a job's expiry, by the database's clock at the claim and ours since."""
-        return now - self.expires_at
-
     @property
     def expires_at(self) -> float:
-        """When a job with an expiry is past it, in monotonic seconds."""
+        """When a job with an expiry is past it: by the database's clock at the claim, then ours."""
         assert self.job.expires_at is not None
         assert self.job.started_at is not None
         left_s = (self.job.expires_at - self.job.started_at).total_seconds()

@@ -3,7 +3,7 @@ gives a copy's jobs to no claim."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
 
 from rota.errors import CopiedDatabase
 from rota.observe.events import Bus, DatabaseCopied
@@ -21,12 +21,6 @@ LOG_S = 60.0
 """Seconds between two log lines while the copy is paused."""
 
 
-class EndsWorker(Protocol):
-    """Ends the worker with an error: the worker's shutdown."""
-
-    def fail(self, failure: CopiedDatabase) -> None: ...
-
-
 class CopyGuard(Service):
     """Closes the pause gate while the recorded identity names another database; ends a drain."""
 
@@ -38,11 +32,11 @@ class CopyGuard(Service):
         clock: Clock,
         link: StoreLink,
         pause_gate: PauseGate,
-        drain: EndsWorker | None,
+        end_drain: Callable[[CopiedDatabase], None] | None,
     ) -> None:
-        """Make one; `drain` is what ends a drain; None: the worker stays."""
+        """Without `end_drain` the worker stays, and waits until a person releases the copy."""
         super().__init__(bus, clock)
-        self._drain = drain
+        self._end_drain = end_drain
         self._link = link
         self._closes = pause_gate
         """Not `pause_gate`, which would stop this very service."""
@@ -53,8 +47,8 @@ class CopyGuard(Service):
         if copied is None:
             self._lines.reset()
             return CHECK_S
-        if self._drain is not None:
-            self._drain.fail(CopiedDatabase(copied))
+        if self._end_drain is not None:
+            self._end_drain(CopiedDatabase(copied))
         elif self._lines.allows():
             self.bus.emit(DatabaseCopied(reason=copied))
         return PAUSED_CHECK_S

@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 from collections.abc import Callable, Mapping, Sequence, Set
 from math import inf
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from rota.declare.context import Context
 from rota.errors import RotaError
@@ -42,12 +42,6 @@ OPEN = HandedBack("its breaker has opened")
 UNTOLD = HandedBack("its breaker cannot be told of a failure", 10.0)
 
 
-class Refills(Protocol):
-    """Brings more jobs: the claimer."""
-
-    def wake(self) -> None: ...
-
-
 class Executor(Service):
     """Gives slots to attempts, and takes their ends. Its turns check running and buffered jobs."""
 
@@ -56,7 +50,7 @@ class Executor(Service):
     runners: Runners
     """Who calls the handlers, and tells `handle_end`."""
     starter: Starter
-    claimer: Refills
+    wake_claimer: Callable[[], None]
     reports: EndpointReports | None = None
     """None: no breaker is asked."""
 
@@ -171,7 +165,7 @@ class Executor(Service):
         if able:
             self._buffer(able, is_first=True)
         if ends and any(group.needs_claim for group in self.groups):
-            self.claimer.wake()
+            self.wake_claimer()
 
     def _buffer(self, attempts: Sequence[Attempt], *, is_first: bool = False) -> None:
         """Put attempts into the buffer, in packs if called together; start what has a slot."""
@@ -292,7 +286,7 @@ class Executor(Service):
         self._take_in()
         self._fill_all()
         if any(group.needs_claim for group in self.groups):
-            self.claimer.wake()
+            self.wake_claimer()
         if not self._running:
             self._idle.set()
 
@@ -420,7 +414,7 @@ class Executor(Service):
     def _hand_back(self, attempts: Sequence[Attempt], end: HandedBack) -> None:
         if attempts:
             self._end_all({one: one.stop_outcome or end for one in attempts})
-            self.claimer.wake()
+            self.wake_claimer()
 
     async def finish_running(self, grace_s: float, stop_now: asyncio.Event) -> None:
         """Start nothing more, and wait for the running jobs. After the grace period, or once

@@ -96,19 +96,14 @@ class LooksForNext(Protocol):
     def offer_room(self) -> Room | None: ...
 
 
-class HearsOfWrites(Protocol):
-    """Hears that outcomes of suspects are written: the executor."""
-
-    def note_written(self, attempt: Attempt) -> None: ...
-
-
 class Finisher(Service):
     """Takes ended attempts, settles them, writes them, and emits their events."""
 
     name = "finisher"
     # Set once, before the first claim
     claimer: LooksForNext
-    executor: HearsOfWrites
+    note_written: Callable[[Attempt], None]
+    """Hears that the outcome of a suspect is written, or never will be: the executor."""
     reports: EndpointReports | None = None
     """None: no breaker is asked."""
 
@@ -342,7 +337,7 @@ class Finisher(Service):
             if attempts.get(attempt.job.id) is attempt:
                 del attempts[attempt.job.id]
             if attempt.is_suspect:
-                self.executor.note_written(attempt)
+                self.note_written(attempt)
         self.counts[Status.SUCCEEDED] += len(written)
         if self.bus.wants(JobSucceeded):
             for attempt in written:
@@ -465,7 +460,7 @@ class Finisher(Service):
         if self.reports is not None:
             self.reports.forget(attempt)
         if attempt.is_suspect:
-            self.executor.note_written(attempt)
+            self.note_written(attempt)
 
     def _discard(self, attempt: Attempt) -> None:
         """Drop an outcome that may not be written: another claim has the job."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from rota.observe.events import Bus
@@ -31,10 +31,6 @@ class Wakes(Protocol):
     def on_flood(self) -> None: ...
 
 
-class ChecksCancels(Protocol):
-    def check_cancels(self) -> None: ...
-
-
 class Listener(Service):
     """Tells the claimer of wake-ups and workers' polls, and the lease keeper of cancelled jobs."""
 
@@ -48,14 +44,14 @@ class Listener(Service):
         peer: str,
         queues: Sequence[str],
         claimer: Wakes,
-        lease_keeper: ChecksCancels,
+        check_cancels: Callable[[], None],
     ) -> None:
         super().__init__(bus, clock)
         self._link = link
         self._peer = peer
         self._queues = queues
         self._claimer = claimer
-        self._lease_keeper = lease_keeper
+        self._check_cancels = check_cancels
         self._of_all = link.statements.channel
         self._own = link.statements.worker_channel(peer.partition(" ")[2])
         self._asks = False
@@ -76,13 +72,13 @@ class Listener(Service):
                     if not is_listening:
                         is_listening = True
                         # Earlier notifications are lost.
-                        self._lease_keeper.check_cancels()
+                        self._check_cancels()
                 elif notification[0] == self._of_all:
                     self._claimer.note_poll(notification[1])
                 elif notification[1]:
                     self._wake_claimer(notification[1])
                 else:
-                    self._lease_keeper.check_cancels()
+                    self._check_cancels()
         finally:
             self._claimer.note_listening(is_listening=False, is_awaited=False)
         return 1.0

@@ -4,6 +4,7 @@ records everything, in bounded time even without an answer of the database."""
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from datetime import datetime
 
 from rota.errors import DatabaseUnavailable, RotaError
@@ -12,8 +13,12 @@ from rota.runtime.service import LoopThread, Service, cancel
 from rota.store import ops
 from rota.store.link import StoreLink
 from rota.upkeep.retention import Retention
+from rota.worker.by_hand import Picker
+from rota.worker.claimer import Claimer
+from rota.worker.executor import Executor
+from rota.worker.finisher import Finisher
+from rota.worker.lease_keeper import LeaseKeeper
 from rota.worker.listener import Listener
-from rota.worker.parts import Parts
 from rota.worker.spec import WorkerSpec
 
 Running = tuple[Service, asyncio.Task[None]]
@@ -26,6 +31,17 @@ LEAVE_S = 2.0
 takes at most 20 s longer than the grace period, as the docs tell service managers."""
 RETENTION_S = 0.5
 """How long a done drain waits for its pass of retention, which may wait for a reader of history."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """All parts live on the worker's loop. Only the lease keeper has its own loop and thread: it
+    calls the others with `loop.call_soon_threadsafe`."""
+
+    finisher: Finisher
+    executor: Executor
+    claimer: Claimer | Picker
+    lease_keeper: LeaseKeeper
 
 
 class Shutdown:

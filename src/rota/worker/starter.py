@@ -4,9 +4,8 @@ jobs that were lost before, and jobs of types with `on_lost="dead"`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
-from typing import Protocol
 
 from rota.errors import DatabaseUnavailable
 from rota.model.outcome import End, HandedBack
@@ -15,7 +14,7 @@ from rota.runtime.clock import Clock
 from rota.runtime.service import Service
 from rota.store import ops
 from rota.store.link import StoreLink
-from rota.worker.attempt import Attempt
+from rota.worker.attempt import LOST, Attempt
 
 STARTS_MAX = 1_000
 RESULTS_MAX = 20
@@ -26,22 +25,22 @@ REFUSED_S = 10.0
 """Seconds until a job comes again for which the database refuses the answer."""
 
 
-class Begins(Protocol):
-    """Begins attempts: the executor."""
-
-    def begin(self, attempts: Sequence[Attempt]) -> None: ...
-
-    def handle_end(self, attempt: Attempt, end: End) -> None:
-        """End an attempt, or note that it is over; free its slot."""
-
-
 class Starter(Service):
     name = "starter"
 
-    def __init__(self, bus: Bus, clock: Clock, link: StoreLink, executor: Begins) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        clock: Clock,
+        link: StoreLink,
+        begin: Callable[[Sequence[Attempt]], None],
+        end: Callable[[Attempt, End], None],
+    ) -> None:
+        """`begin` takes attempts that may begin; `end` frees the slot of an attempt."""
         super().__init__(bus, clock)
         self._link = link
-        self._executor = executor
+        self._begin = begin
+        self._end = end
         self._waiting: dict[Attempt, float] = {}
         """By attempt, when it is asked for next."""
 
@@ -89,12 +88,12 @@ class Starter(Service):
                     self._waiting[attempt] = min(self._waiting[attempt], answer)
                 else:
                     del self._waiting[attempt]
-                    self._executor.handle_end(attempt, answer)
+                    self._end(attempt, answer)
         batch = self._drop_over(batch)  # the worker went down, or a job was lost meanwhile
         for attempt in batch:
             del self._waiting[attempt]
         if batch:
-            self._executor.begin(batch)
+            self._begin(batch)
 
     async def read_results(self, waiting: Sequence[Attempt]) -> dict[Attempt, float | End]:
         """Read the results that these waited for. Return attempts that may not begin, each with its
@@ -125,7 +124,7 @@ class Starter(Service):
                 case None:
                     if not attempt.is_over:
                         attempt.lose()
-                    answers[attempt] = HandedBack("its lease was lost")
+                    answers[attempt] = LOST
                 case ops.Refused(why):
                     reason = f"its start could not be recorded: {why}"
                     answers[attempt] = HandedBack(reason, REFUSED_S)
@@ -137,7 +136,7 @@ class Starter(Service):
         for attempt in batch:
             if attempt.is_over:
                 del self._waiting[attempt]
-                self._executor.handle_end(attempt, HandedBack("it is over"))
+                self._end(attempt, HandedBack("it is over"))
             else:
                 able.append(attempt)
         return able

@@ -11,13 +11,12 @@ from rota.errors import AttemptTimeout, RotaError, WorkerExhausted
 from rota.model.outcome import Cancel, End, Errored, HandedBack, Interrupted
 from rota.observe.events import Bus, HandlerAbandoned
 from rota.runtime.clock import Clock
-from rota.worker.attempt import Attempt
+from rota.worker.attempt import LOST, Attempt
 from rota.worker.calls import Call
 from rota.worker.packs import find_unit
 from rota.worker.runners import ASYNC_STOP_S
 from rota.worker.slots import Unit
 
-LOST = HandedBack("its lease was lost")
 NOT_BEGUN = HandedBack("it had not begun")
 DOWN = Interrupted("the worker went down while the handler ran")
 

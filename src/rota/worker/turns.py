@@ -8,11 +8,9 @@ from heapq import heappop, heappush
 from itertools import count
 from math import inf
 
-from rota.model.outcome import End, HandedBack
-from rota.worker.attempt import Attempt
+from rota.model.outcome import End
+from rota.worker.attempt import LOST, Attempt
 from rota.worker.suspects import Suspects
-
-LOST = HandedBack("its lease was lost")
 
 
 class Turns:

@@ -35,11 +35,10 @@ from rota.worker.health import Health
 from rota.worker.lease_keeper import ANSWER_S, LeaseKeeper
 from rota.worker.listener import Listener
 from rota.worker.loop_watch import LoopWatch
-from rota.worker.parts import Parts
 from rota.worker.processes.importable import check_importable
 from rota.worker.processes.process_runner import ProcessRunner
 from rota.worker.runners import Runners
-from rota.worker.shutdown import Shutdown
+from rota.worker.shutdown import Parts, Shutdown
 from rota.worker.spec import WorkerSpec
 from rota.worker.starter import Starter
 from rota.worker.summary import Summary
@@ -225,9 +224,9 @@ class Worker:
         )
         executor.runners = self._make_runners(executor)
         start = StoreLink(database, "begin", lock_timeout_s=START_LOCK_S)
-        starter = Starter(bus, clock, start, executor)
-        drain = self._shutdown if spec.config.drain else None
-        copy_guard = CopyGuard(bus, clock, upkeep, self._pause_gate, drain)
+        starter = Starter(bus, clock, start, executor.begin, executor.handle_end)
+        end_drain = self._shutdown.fail if spec.config.drain else None
+        copy_guard = CopyGuard(bus, clock, upkeep, self._pause_gate, end_drain)
         claim = StoreLink(database, "claim")
         claimer: Claimer | Picker
         if hand is None:
@@ -238,15 +237,15 @@ class Worker:
             claimer.copy_guard = copy_guard
         else:
             claimer = Picker(spec, bus, clock, claim, executor, hand)
-        executor.starter, finisher.executor = starter, executor
+        executor.starter, finisher.note_written = starter, executor.note_written
         if spec.config.asks_limits and any(one.breaker is not None for one in spec.types.values()):
             executor.reports = finisher.reports = EndpointReports(
                 bus, clock, finish, executor.note_told, lane_sweeper.hasten
             )
-        executor.claimer = finisher.claimer = claimer
+        executor.wake_claimer, finisher.claimer = claimer.wake, claimer
         answer_s = min(max(ANSWER_S[0], spec.shortest_lease_s / 4), ANSWER_S[1])
         lease = StoreLink(database, "lease", answer_s=answer_s)
-        self._keeper = lease_keeper = LeaseKeeper(
+        lease_keeper = LeaseKeeper(
             spec, bus, clock, lease, thread.loop, executor, finisher, claimer, self.health
         )
         upkeepers = upkeep_set.services() if hand is None else []
@@ -258,8 +257,9 @@ class Worker:
             self.services.append(upkeep_set.make_pinger(services, url, self.health.note_pass))
         if database.notify and not spec.config.drain and isinstance(claimer, Claimer):
             listen = StoreLink(database, "listen")
+            queues, check_cancels = spec.list_queues(), lease_keeper.check_cancels
             self.services.append(
-                Listener(bus, clock, listen, spec.peer, spec.list_queues(), claimer, lease_keeper)
+                Listener(bus, clock, listen, spec.peer, queues, claimer, check_cancels)
             )
         self.health.services = tuple(self.services)
         return Parts(finisher, executor, claimer, lease_keeper)
@@ -270,7 +270,7 @@ class Worker:
         effects = EffectKeeper(database)
 
         def make(attempt: Attempt) -> Context:
-            note_progress = self._keeper.note_progress
+            note_progress = self.parts.lease_keeper.note_progress
             return Context(
                 attempt.job, spec.name, self._state, note_progress, completer, effects,
                 attempt.results, attempt.job_type.jobs,

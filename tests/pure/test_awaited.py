@@ -69,7 +69,7 @@ def test_what_is_no_job_is_refused(jobs: Any, says: str) -> None:
 
 
 def test_what_is_to_become_of_dead_jobs_is_one_of_two_words() -> None:
-    with pytest.raises(rota.UsageError, match='"continue" or "wait"'):
+    with pytest.raises(rota.UsageError, match="'continue' or 'wait'"):
         rota.WaitFor(5, on_failure="skip")  # type: ignore[arg-type]
 
 

@@ -26,8 +26,8 @@ from rota.declare.connection import AsyncConnection, Connection
 from rota.declare.job_type import NewJob
 from rota.errors import BatchNotFound, UsageError
 from rota.model.awaited import JobResult
-from rota.model.batch import Batch, Following
-from rota.model.bounds import check_integer
+from rota.model.batch import Batch
+from rota.model.bounds import check_choice, check_integer
 from rota.model.job import Action, Enqueued
 from rota.model.units import plural
 from rota.store import ops
@@ -273,8 +273,7 @@ def _read_request(
         if outcome not in OUTCOMES:
             raise UsageError(f"then: the outcomes are {', '.join(OUTCOMES)}, not {outcome!r}")
         check_job(job, f"then[{outcome!r}]")
-    if on_failure not in tuple(Following):
-        raise UsageError(f"on_failure must be 'continue' or 'wait', not {on_failure!r}")
+    check_choice(on_failure, "on_failure", ("continue", "wait"))
     if parent is not None:
         check_id(parent)
     return _BatchRequest(list_jobs(jobs), following, on_failure, parent)

@@ -10,6 +10,7 @@ import msgspec
 
 from rota.errors import UsageError
 from rota.model.batch import Batch
+from rota.model.bounds import check_choice
 from rota.model.job import Enqueued, Job
 from rota.model.record import Record
 
@@ -100,7 +101,7 @@ NO_RESULTS: Results = MappingProxyType({})
 def read_ids(jobs: Any) -> tuple[int, ...]:
     """Return the ids of jobs to wait for, each once. Raises UsageError for a wrong argument."""
     is_one = isinstance(jobs, int | Record) or not isinstance(jobs, Iterable)
-    ids = tuple(dict.fromkeys(_read_id(one) for one in ([jobs] if is_one else jobs)))
+    ids = tuple(dict.fromkeys(_read_id(job) for job in ([jobs] if is_one else jobs)))
     if not ids:
         raise UsageError("WaitFor: there is no job to wait for; go on without it")
     if len(ids) > AWAITED_MAX:
@@ -108,17 +109,17 @@ def read_ids(jobs: Any) -> tuple[int, ...]:
     return ids
 
 
-def _read_id(one: Any) -> int:
-    if isinstance(one, Job | Enqueued):
-        return one.id
-    if isinstance(one, Batch) or hasattr(one, "jobs"):
+def _read_id(job: Any) -> int:
+    if isinstance(job, Job | Enqueued):
+        return job.id
+    if isinstance(job, Batch) or hasattr(job, "jobs"):
         raise UsageError(
             "WaitFor takes jobs, not a batch: let the job that goes on follow the batch, as in "
             "app.batch(jobs, then=…), or wait for batch.jobs"
         )
-    if not isinstance(one, int) or isinstance(one, bool) or not 1 <= one < 2**63:
-        raise UsageError(f"WaitFor takes ids, or what enqueue returned, not {one!r}")
-    return one
+    if not isinstance(job, int) or isinstance(job, bool) or not 1 <= job < 2**63:
+        raise UsageError(f"WaitFor takes ids, or what enqueue returned, not {job!r}")
+    return job
 
 
 def find_fault(
@@ -130,7 +131,7 @@ def find_fault(
     total = len({*read_awaits(job).all, *wanted})
     if total > AWAITED_MAX:
         return _explain_too_many(total)
-    told = {one.id for one in results if on_failure == "continue" or one.outcome != "dead"}
+    told = {known.id for known in results if on_failure == "continue" or known.outcome != "dead"}
     if told.issuperset(wanted):
         return (
             "it waits for jobs that have all ended, and of which it was told: read ctx.results "
@@ -148,6 +149,5 @@ def _explain_too_many(count: int) -> str:
 
 def check_on_failure(value: Any) -> OnFailure:
     """Return the value. Raises UsageError for any other."""
-    if value not in get_args(OnFailure):
-        raise UsageError(f'WaitFor: on_failure must be "continue" or "wait", not {value!r}')
+    check_choice(value, "WaitFor: on_failure", get_args(OnFailure))
     return value  # type: ignore[no-any-return]

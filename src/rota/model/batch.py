@@ -3,19 +3,8 @@
 from __future__ import annotations
 
 from datetime import datetime
-from enum import StrEnum
 
 from rota.model.record import Record
-
-
-class Following(StrEnum):
-    """What a member that did not succeed means for the job that follows a batch."""
-
-    CONTINUE = "continue"
-    """The job is enqueued when all members have ended, in any way."""
-    WAIT = "wait"
-    """The job is enqueued when all members have succeeded, requeued members too."""
-
 
 META_KEY = "rota.batch"
 """Where the meta of a job that follows a batch says how the batch ended."""

@@ -99,6 +99,9 @@ class Picker(Service):
     def offer_room(self) -> None:
         """Return no room: the next job of a lane was not picked."""
 
+    def take_passed(self, claimed: Claimed, before: float) -> None:
+        """Do nothing: without room a flush claims no job."""
+
     async def tick(self) -> float | None:
         if self._executor.attempts:
             return None  # the finisher wakes the claimer when it has written the outcome

@@ -111,18 +111,18 @@ class Call:
     def take_first_step(self, now: float) -> End | None:
         """Note that the handler begins with the jobs that still may; or return why it may not."""
         self.began_at = now
-        if self.is_part:
-            ends = [one.take_another_step(now) for one in self.attempts]
-            self.pack.uncalled.difference_update(self.attempts)
-        else:
-            ends = [one.take_first_step(now) for one in self.attempts]
-        self.called = [one for one, end in zip(self.attempts, ends, strict=True) if end is None]
-        if len(self.called) < len(ends):
-            pairs = zip(self.attempts, ends, strict=True)
-            self.obstacles += [(one, end) for one, end in pairs if end is not None]
-            self.items[:] = [
-                item for item, end in zip(self.items, ends, strict=True) if end is None
-            ]
+        step = Attempt.take_another_step if self.is_part else Attempt.take_first_step
+        called, items = [], []
+        for attempt, item in zip(self.attempts, self.items, strict=True):
+            end = step(attempt, now)
+            if end is None:
+                called.append(attempt)
+                items.append(item)
+            else:
+                self.obstacles.append((attempt, end))
+        self.pack.uncalled.difference_update(self.attempts)
+        self.items[:] = items  # the same list: the handler has it
+        self.called = called  # all at once: the loop reads it meanwhile
         if self.called:
             return None
         self.began_at = None

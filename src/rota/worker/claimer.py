@@ -19,14 +19,14 @@ from rota.runtime.clock import Clock
 from rota.runtime.service import Service
 from rota.store import ops
 from rota.store.link import StoreLink
-from rota.store.ops import Claimed, RefusedClaim
+from rota.store.ops import Branches, Claimed, RefusedClaim
 from rota.upkeep.asker import REST_MAX_S, Asker, Question
 from rota.upkeep.lanes import PORTION, LaneSweeper
 from rota.upkeep.quarantine import Quarantine, RefusalLog
 from rota.upkeep.waits import WaitSweeper
 from rota.worker.attempt import Attempt, make_attempts
 from rota.worker.executor import Executor
-from rota.worker.finisher import Finisher, Room
+from rota.worker.finisher import Finisher
 from rota.worker.frontier import ClaimRequest, ClaimTiming, Frontiers, GroupAnswer
 from rota.worker.listener import NOTIFY_S
 from rota.worker.spec import WorkerSpec
@@ -219,7 +219,7 @@ class Claimer(Service):
         self._is_idle = False
         super().wake()
 
-    def offer_room(self) -> Room | None:
+    def offer_room(self) -> tuple[ops.Claimant, Branches] | None:
         """Say where a claim would look now, for a flush that ends jobs of lanes; None: nowhere."""
         now = self.clock.monotonic()
         if not self._may_send(now):
@@ -227,9 +227,9 @@ class Claimer(Service):
         request = self._frontiers.make_request(self._groups, self._turns, now)
         if not request.groups:
             return None
-        return Room(self._claimant, self._frontiers.branches(request), self._take_passed)
+        return self._claimant, self._frontiers.branches(request)
 
-    def _take_passed(self, claimed: Claimed, before: float) -> None:
+    def take_passed(self, claimed: Claimed, before: float) -> None:
         """Take the jobs that a flush claimed which was sent at `before`."""
         self._executor.take(self._expect(claimed, before))
 

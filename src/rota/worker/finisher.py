@@ -7,9 +7,9 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
+from rota.declare.context import Context
 from rota.model.awaited import NO_RESULTS
 from rota.model.job import Status
 from rota.model.outcome import (
@@ -76,16 +76,6 @@ TRY_AGAIN_S = (0.25, 10.0)
 _ENDED = State.ENDED
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
-    """Where a claim would look now, for a flush that claims the next jobs of lanes."""
-
-    who: Claimant
-    branches: Branches
-    take: Callable[[Claimed, float], None]
-    """Takes what a flush that was sent at this time has claimed."""
-
-
 class LooksForNext(Protocol):
     """Claims the jobs for which others have made room: the claimer."""
 
@@ -93,7 +83,8 @@ class LooksForNext(Protocol):
     def wake_now(self) -> None: ...
     def wake_in(self, pause_s: float) -> None: ...
     def wake_for(self, queue: str) -> None: ...
-    def offer_room(self) -> Room | None: ...
+    def offer_room(self) -> tuple[Claimant, Branches] | None: ...
+    def take_passed(self, claimed: Claimed, before: float) -> None: ...
 
 
 class Finisher(Service):
@@ -293,16 +284,10 @@ class Finisher(Service):
         if not news:
             return batch
         tried = self._refused.cases
-        left = {one for one, context in news if context._is_being_stored and one not in tried}
+        left = {own for own, context in news if context._is_being_stored and own not in tried}
         mine = [(attempt, context) for attempt, context in news if attempt not in left]
-        told = [context._progress for _, context in mine]
-        reports = [(one.job.id, one.job.claims, its._encode_progress()) for one, its in mine]
-        written = await self._link.run(ops.progress(reports)) if reports else {}
-        for (attempt, context), report in zip(mine, told, strict=True):
-            if written.get(attempt.job.id):
-                context._stored = report
-            elif written.get(attempt.job.id) is False:
-                left.add(attempt)
+        written = await write_progress(self._link, mine)
+        left |= {attempt for attempt, _ in mine if written.get(attempt.job.id) is False}
         for attempt in left:
             if not attempt.is_lost:
                 self._put_off(attempt, ops.LOCKED)
@@ -360,12 +345,12 @@ class Finisher(Service):
             if finished:
                 self._look_for_next(left)
             return finished
-        passed = await self._link.run(ops.finish_and_pass(claims, room.who, room.branches))
+        passed = await self._link.run(ops.finish_and_pass(claims, *room))
         if passed is None:
             return None
         finished, claimed = passed
         if claimed.jobs:
-            room.take(claimed, now)
+            self.claimer.take_passed(claimed, now)
         if len(claimed.jobs) < len(left):
             self._look_for_next(left)
         return finished
@@ -497,6 +482,21 @@ class Finisher(Service):
         return JobHandedBack.of(
             *of, why=why, run_in_s=transition.delay_s, waits_for=transition.waits_for
         )
+
+
+async def write_progress(
+    link: StoreLink, reported: Sequence[tuple[Attempt, Context]]
+) -> dict[int, bool | None]:
+    """Write the last reports of handlers. Return the jobs that are held, each with True if its
+    report is written, False if its row is locked, and None if the database refuses the report."""
+    told = [context._progress for _, context in reported]
+    jobs = [(attempt.job, context) for attempt, context in reported]
+    reports = [(job.id, job.claims, context._encode_progress()) for job, context in jobs]
+    written = await link.run(ops.progress(reports)) if reports else {}
+    for (attempt, context), report in zip(reported, told, strict=True):
+        if written.get(attempt.job.id):
+            context._stored = report
+    return written
 
 
 def make_ending(attempt: Attempt, now: float) -> Ending:

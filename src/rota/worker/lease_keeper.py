@@ -17,7 +17,7 @@ from rota.store import ops
 from rota.store.link import StoreLink
 from rota.worker.attempt import Attempt
 from rota.worker.executor import Executor
-from rota.worker.finisher import Finisher
+from rota.worker.finisher import Finisher, write_progress
 from rota.worker.spec import WorkerSpec
 
 RENEWALS_A_LEASE = 3
@@ -185,23 +185,17 @@ class LeaseKeeper(Service):
             return
         for _, context in current:
             context._is_being_stored = True  # before its report is read: see the finisher
-        told = [context._progress for _, context in current]
-        progress = [
-            (one.job.id, one.job.claims, context._encode_progress()) for one, context in current
-        ]
         try:
-            written = await self._link.run(ops.progress(progress))
+            written = await write_progress(self._link, current)
         except DatabaseUnavailable:
             self._reported.update(dict.fromkeys(reported))
             raise
         finally:
             for _, context in current:
                 context._is_being_stored = False
-        for (attempt, context), report in zip(current, told, strict=True):
+        for attempt, context in current:
             if attempt.job.id not in written:
                 self._lose(attempt)
-            elif written[attempt.job.id]:
-                context._stored = report
             elif written[attempt.job.id] is False:
                 self._reported[context] = None
 

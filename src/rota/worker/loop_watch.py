@@ -7,6 +7,7 @@ import inspect
 import sys
 import threading
 import weakref
+from dataclasses import replace
 from types import FrameType
 
 from msgspec.structs import replace
@@ -58,15 +59,7 @@ class LoopWatch(Service):
         blocked_s, self._pinged_at = self.blocked_s, None
         reported, self._reported = self._reported, None
         if reported is not None:
-            self.bus.emit(
-                LoopBlocked(
-                    job=reported.job,
-                    job_type=reported.job_type,
-                    blocked_s=blocked_s,
-                    place=reported.place,
-                    over=True,
-                )
-            )
+            self.bus.emit(replace(reported, blocked_s=blocked_s, over=True))
 
     def _find_culprit(self) -> Attempt | None:
         """Return the attempt whose handler blocks the loop: itself, or a task that it started."""
@@ -86,10 +79,9 @@ class LoopWatch(Service):
 
     def _describe(self) -> LoopBlocked:
         attempt = self._find_culprit()
-        job = None if attempt is None else attempt.job
         return LoopBlocked(
-            job=None if job is None else job.id,
-            job_type=None if job is None else job.job_type,
+            job=None if attempt is None else attempt.job.id,
+            job_type=None if attempt is None else attempt.job.job_type,
             blocked_s=self.blocked_s,
             place=_find_place(sys._current_frames().get(self._thread), attempt),
             over=False,

@@ -134,7 +134,7 @@ def claim_for_slots(
 ) -> list[tuple[str, int]]:
     """Claim for groups of slots, each with its most jobs, the ordinary ones among them, and its
     branches; return the queue and priority of each job."""
-    where = ops.Branches([], [], [], [], [], [], [], [], [], [])
+    where = ops.Branches()
     for most, ordinary, branches in groups:
         where.jobs.append(most)
         where.ordinary.append(ordinary)

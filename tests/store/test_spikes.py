@@ -304,7 +304,7 @@ async def test_an_idle_worker_beside_a_spike_pays_for_its_first_look_and_nothing
     executor, others = lone_executor(queue=queue, slots=10, clock=clock)
     stands: Any = others
     link = StoreLink(Database(spikes.url, notify=False), "claim")
-    claimer = Claimer(make_spec(jobs), Bus(), clock, link, executor, stands, stands, stands, stands)
+    claimer = Claimer(make_spec(jobs), Bus(), clock, link, executor, *[stands] * 5)
     try:
         before = spikes.entries("job_ready")
         first = await _read_by(claimer, link, spikes) - before

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 import rota
-from rota.worker.claimer import Claimer
+from rota.worker.copy_guard import CopyGuard
 from tests.support.cli import SHOP, CommandLine
 from tests.support.rules import rule
 from tests.support.wait import aeventually
@@ -99,7 +99,7 @@ async def test_what_a_claim_brings_beside_a_paused_queue_runs_though_the_databas
         types.job(name, queue=name)(lambda: None)
     with psycopg.connect(database, autocommit=True) as own:
         async with Hand(database, types, queues={"default": 2, "other": 2}) as hand:
-            monkeypatch.setattr(hand.part(Claimer).copy_guard, "tick", fail)
+            monkeypatch.setattr(hand.part(CopyGuard), "tick", fail)
             own.execute("select rota.queue_pause('other')")
             await hand.heard(rota.events.JobSucceeded, job=put(own, "default"))
 

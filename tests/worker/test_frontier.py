@@ -355,9 +355,7 @@ def claim_keys(
     request = frontiers.make_request([group], 0, 100.0)
     claimed = Claimed(at(100), "1:1:", jobs, News())
     frontiers.learn(request, request.sort(jobs), claimed, ClaimTiming(100.1, 0.1, at(100), 1))
-    branches = frontiers.branches(
-        ClaimRequest(request.groups, dict.fromkeys(product(group.queues, (-1, 0, 1, 50)), 0.0))
-    )
+    branches = frontiers.make_request([SlotGroup(group.queues, 1, 0.0)], 0, 101.0).branches
     keys = zip(branches.after_run_at, branches.after_id, strict=True)
     return request, dict(
         zip(zip(branches.queues, branches.priorities, strict=True), keys, strict=True)

@@ -25,6 +25,7 @@ from rota.upkeep.lanes import PORTION, LaneSweeper
 from rota.upkeep.quarantine import Quarantine, RefusalLog
 from rota.upkeep.waits import WaitSweeper
 from rota.worker.attempt import Attempt, make_attempts
+from rota.worker.copy_guard import CopyGuard
 from rota.worker.executor import Executor
 from rota.worker.finisher import Finisher
 from rota.worker.frontier import ClaimRequest, ClaimTiming, Frontiers, GroupAnswer
@@ -76,8 +77,6 @@ class Claimer(Service):
     """Keeps the executor's slots filled. A drain ends when a search of everything found nothing."""
 
     name = "claimer"
-    copy_guard: Service
-    """Checks whether a pause is a restored copy's."""
 
     def __init__(
         self,
@@ -90,6 +89,7 @@ class Claimer(Service):
         lane_sweeper: LaneSweeper,
         wait_sweeper: WaitSweeper,
         asker: Asker,
+        copy_guard: CopyGuard,
     ) -> None:
         super().__init__(bus, clock)
         self.claimed = 0
@@ -108,6 +108,7 @@ class Claimer(Service):
         self._lane_sweeper = lane_sweeper
         self._wait_sweeper = wait_sweeper
         self._asker = asker
+        self._copy_guard = copy_guard
         self._peer = spec.peer
         self._claimant = spec.make_claimant()
         self._leases_s = spec.list_leases_s()
@@ -227,7 +228,7 @@ class Claimer(Service):
         request = self._frontiers.make_request(self._groups, self._turns, now)
         if not request.groups:
             return None
-        return self._claimant, self._frontiers.branches(request)
+        return self._claimant, request.branches
 
     def take_passed(self, claimed: Claimed, before: float) -> None:
         """Take the jobs that a flush claimed which was sent at `before`."""
@@ -299,7 +300,7 @@ class Claimer(Service):
         self._wait_sweeper.workers = 1 if tells else self.workers
         operation = ops.claim(
             self._claimant,
-            self._frontiers.branches(request),
+            request.branches,
             self._frontiers.find_asked_since(request),
             self._frontiers.list_known(request) if probes else None,
             self._find_quarantined(),
@@ -359,7 +360,7 @@ class Claimer(Service):
     async def _note_paused(self, claimed: Claimed, searched: Collection[str]) -> None:
         """Note which queues are paused. A new pause may be a restored copy's."""
         if claimed.paused - self.paused:
-            await self.copy_guard.tick()
+            await self._copy_guard.tick()
         self.paused = claimed.paused | (self.paused - set(searched))
 
     def _learn(

@@ -181,6 +181,8 @@ class ClaimRequest:
     groups: list[GroupRequest] = field(default_factory=list)
     depths_s: dict[tuple[str, int], float] = field(default_factory=dict)
     """How far behind its frontier each (queue, priority) is searched."""
+    branches: Branches = field(default_factory=Branches)
+    """Where it searches, as the statement takes it."""
 
     @property
     def limit(self) -> int:
@@ -275,6 +277,7 @@ class Frontiers:
     def make_request(self, groups: Iterable[SlotGroup], first: int, now: float) -> ClaimRequest:
         """Return a claim of as many jobs as the groups want. `first` turns each group's queues."""
         request = ClaimRequest()
+        branches = request.branches
         for group in groups:
             group.measure(now)
             jobs, ordinary = group.wanted, group.wanted_ordinary
@@ -282,36 +285,28 @@ class Frontiers:
                 continue
             at = first % len(group.queues)
             queues = group.queues[at:] + group.queues[:at]
-            asked = group.count_jobs(jobs), group.count_jobs(ordinary)
-            request.groups.append(GroupRequest(group, queues, *asked))
-            for queue in queues:
-                for priority, frontier in self._by_queue[queue].items():
-                    if ordinary or priority > ORDINARY_MAX:
-                        request.depths_s[queue, priority] = frontier.depth_s(now)
+            asked = GroupRequest(group, queues, group.count_jobs(jobs), group.count_jobs(ordinary))
+            request.groups.append(asked)
+            branches.jobs.append(asked.jobs)
+            branches.ordinary.append(asked.ordinary)
+            branches.lo.append(len(branches.queues) + 1)
+            self._add_branches(request, queues, now, ordinary=False)
+            branches.urgent_hi.append(len(branches.queues))
+            if ordinary:
+                self._add_branches(request, queues, now, ordinary=True)
+            branches.hi.append(len(branches.queues))
         return request
 
-    def branches(self, request: ClaimRequest) -> Branches:
-        """Return where a claim searches, as its statement takes it."""
-        branches = Branches([], [], [], [], [], [], [], [], [], [])
-        for group in request.groups:
-            branches.jobs.append(group.jobs)
-            branches.ordinary.append(group.ordinary)
-            branches.lo.append(len(branches.queues) + 1)
-            self._add_branches(branches, group, request, ordinary=False)
-            branches.urgent_hi.append(len(branches.queues))
-            self._add_branches(branches, group, request, ordinary=True)
-            branches.hi.append(len(branches.queues))
-        return branches
-
     def _add_branches(
-        self, branches: Branches, group: GroupRequest, request: ClaimRequest, *, ordinary: bool
+        self, request: ClaimRequest, queues: Sequence[str], now: float, *, ordinary: bool
     ) -> None:
-        for queue in group.queues:
-            for priority in sorted(self._by_queue[queue], reverse=True):
-                depth_s = request.depths_s.get((queue, priority))
-                if depth_s is None or (priority <= ORDINARY_MAX) is not ordinary:
+        branches = request.branches
+        for queue in queues:
+            for priority, frontier in sorted(self._by_queue[queue].items(), reverse=True):
+                if (priority <= ORDINARY_MAX) is not ordinary:
                     continue
-                run_at, id_ = self._by_queue[queue][priority].key
+                request.depths_s[queue, priority] = depth_s = frontier.depth_s(now)
+                run_at, id_ = frontier.key
                 branches.queues.append(queue)
                 branches.priorities.append(priority)
                 branches.after_run_at.append(run_at)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from rota.model.failure import one_line
 from rota.runtime.clock import Clock
 from rota.runtime.service import PauseGate, Service
-from rota.worker.lease_keeper import HEARTBEAT_S
 from rota.worker.loop_watch import LoopWatch
 
 WEDGED_S = 10.0
 """A worker whose loop has not turned for this long is not live. A shorter block harms no lease."""
+HEARTBEAT_S = 15.0
 SILENT_S = 3 * HEARTBEAT_S
 """Without an answer for this long a statement hangs: each `HEARTBEAT_S` the worker sends one."""
 

@@ -6,7 +6,6 @@ import asyncio
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
 
 from rota.declare.context import Context
 from rota.errors import DatabaseUnavailable
@@ -16,8 +15,11 @@ from rota.runtime.service import Service
 from rota.store import ops
 from rota.store.link import StoreLink
 from rota.worker.attempt import Attempt
+from rota.worker.by_hand import Picker
+from rota.worker.claimer import Claimer
 from rota.worker.executor import Executor
 from rota.worker.finisher import Finisher, write_progress
+from rota.worker.health import HEARTBEAT_S, Health
 from rota.worker.spec import WorkerSpec
 
 RENEWALS_A_LEASE = 3
@@ -25,24 +27,10 @@ RENEWALS_A_LEASE = 3
 ANSWER_S = (1.0, 10.0)
 """The shortest and the longest limit of a renewal; in between a quarter of the shortest lease. It
 leaves time for another try on a new connection."""
-HEARTBEAT_S = 15.0
 PROGRESS_S = 1.0
 """Seconds between two writes of progress, for all jobs together."""
 CANCELS_S = 0.25
 """Seconds between two checks for cancelled jobs: each cancelled job may send a wake-up."""
-
-
-class HearsAnswers(Protocol):
-    """Hears that the database answers, and knows what it refuses: the worker's health."""
-
-    def note_answer(self) -> None: ...
-    def find_refusals(self) -> str | None: ...
-
-
-class SharesWork(Protocol):
-    """Takes its share of work that all workers share: the claimer."""
-
-    workers: int
 
 
 class LeaseKeeper(Service):
@@ -60,17 +48,17 @@ class LeaseKeeper(Service):
         loop: AbstractEventLoop,
         executor: Executor,
         finisher: Finisher,
-        sharing: SharesWork,
-        health: HearsAnswers,
+        claimer: Claimer | Picker,
+        health: Health,
     ) -> None:
-        """Make one on the worker's loop; `loop` is its own. `sharing` gets the count of workers."""
+        """To be made on the worker's loop; `loop` is its own."""
         super().__init__(bus, clock)
         self._link = link
         self._loop = loop
         self._workers_loop = asyncio.get_running_loop()
         self._executor = executor
         self._finisher = finisher
-        self._sharing = sharing
+        self._claimer = claimer
         self._health = health
         self._who = spec.make_claimant()
         self._description = spec.describe()
@@ -137,7 +125,7 @@ class LeaseKeeper(Service):
         running = sum(1 for attempt in self._copy() if attempt.began_at is not None)
         now = {"running": running, "refused": self._health.find_refusals()}
         heartbeat = ops.write_heartbeat({**self._description, **counted, **now})
-        self._sharing.workers = await self._link.run(heartbeat)
+        self._claimer.workers = await self._link.run(heartbeat)
         self._health.note_answer()
 
     async def _renew(self, now: float) -> None:

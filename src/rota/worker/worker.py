@@ -232,9 +232,8 @@ class Worker:
         if hand is None:
             claimer = Claimer(
                 spec, bus, clock, claim, executor, finisher, lane_sweeper, wait_sweeper,
-                upkeep_set.asker,
+                upkeep_set.asker, copy_guard,
             )  # fmt: skip
-            claimer.copy_guard = copy_guard
         else:
             claimer = Picker(spec, bus, clock, claim, executor, hand)
         executor.starter, finisher.note_written = starter, executor.note_written

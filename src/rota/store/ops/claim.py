@@ -26,16 +26,16 @@ class Branches:
     queue and a priority. Branches up to urgent_hi[g] may give all of its jobs, the others at most
     ordinary[g]."""
 
-    jobs: list[int]
-    ordinary: list[int]
-    lo: list[int]
-    urgent_hi: list[int]
-    hi: list[int]
-    queues: list[str]
-    priorities: list[int]
-    after_run_at: list[datetime]
-    after_id: list[int]
-    depths: list[timedelta]
+    jobs: list[int] = field(default_factory=list)
+    ordinary: list[int] = field(default_factory=list)
+    lo: list[int] = field(default_factory=list)
+    urgent_hi: list[int] = field(default_factory=list)
+    hi: list[int] = field(default_factory=list)
+    queues: list[str] = field(default_factory=list)
+    priorities: list[int] = field(default_factory=list)
+    after_run_at: list[datetime] = field(default_factory=list)
+    after_id: list[int] = field(default_factory=list)
+    depths: list[timedelta] = field(default_factory=list)
 
 
 AHEAD = timedelta(milliseconds=250)

@@ -42,7 +42,7 @@ from rota.store import migrate, ops
 from rota.store.db import Database
 from rota.store.driver import Operation
 from rota.store.migrate import Migrated
-from rota.worker.signals import handle_signals, stop_after
+from rota.worker.signals import handle_signals
 from rota.worker.spec import WorkerSpec
 from rota.worker.summary import Summary
 from rota.worker.worker import Worker
@@ -477,8 +477,7 @@ class App(Client):
             if supervised.current is not None:
                 supervised.current.metrics = self._metrics
                 supervised.current.confirm_fit()
-            with stop_after(worker, config.stop_after_s):
-                report = await worker.run()
+            report = await worker.run()
             if config.drain and config.ping_url is not None and not worker.is_stopping:
                 # Signals are still handled here: a late signal does not end a drain that is done.
                 await aping(config.ping_url)

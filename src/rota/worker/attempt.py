@@ -150,11 +150,9 @@ class StopRequest(NamedTuple):
 
 
 class Attempt(msgspec.Struct, eq=False):
-    """One claim of one job. Times are monotonic seconds.
-
-    `claimed_at` is from before the claim was sent, so the lease is never thought longer than it is.
-    The worker's loop writes each field, unless its docstring names another writer.
-    """
+    """One claim of one job. Times are monotonic seconds. `claimed_at` is from before the claim was
+    sent, so the lease is never thought longer than it is. The worker's loop writes each field,
+    unless its docstring names another writer."""
 
     # Facts of the claim: nothing writes them again.
     job: Job
@@ -439,11 +437,8 @@ class Attempt(msgspec.Struct, eq=False):
         return self.stop_outcome
 
     def take_first_step(self, now: float) -> End | None:
-        """Note that the handler begins; or return why it may not.
-
-        It writes first and checks then. So either a stop from the loop sees that the handler began,
-        or this check sees the stop.
-        """
+        """Note that the handler begins; or return why it may not. It writes first and checks then:
+        so either a stop from the loop sees that the handler began, or this check sees the stop."""
         self.began_at = now
         if (
             self.stopped is None
@@ -460,10 +455,8 @@ class Attempt(msgspec.Struct, eq=False):
         return end
 
     def find_obstacle(self, now: float) -> End | None:
-        """Return why the handler may not take its first step; None: it may.
-
-        The process may have been frozen or busy since the attempt was let begin.
-        """
+        """Return why the handler may not take its first step; None: it may. The process may have
+        been frozen or busy since the attempt was let begin."""
         stop = self.stop_outcome
         if stop is not None:
             if isinstance(stop, Cancel):

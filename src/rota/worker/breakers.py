@@ -47,7 +47,7 @@ class EndpointReports:
         on_told: Callable[[Set[BreakerPlace]], None],
         on_close: Callable[[], None],
     ) -> None:
-        """Make one. `on_told` gets breakers that have just opened; `on_close` lets jobs run."""
+        """`on_told` gets breakers that have just opened; `on_close` lets jobs run."""
         self._bus = bus
         self._clock = clock
         self._link = link

@@ -1,7 +1,5 @@
 """Single jobs, one after the other, in a worker without maintenance: `rota run`, `rota.testing`.
-
-A `ByHand` says what such a worker does in another way. Its parts are the same.
-"""
+Its parts are those of any worker, except for what a `ByHand` says."""
 
 from __future__ import annotations
 

@@ -17,11 +17,8 @@ PAUSE_S = (0.1, 2.0)
 
 
 class EffectKeeper:
-    """Keeps the effects of a worker's handlers. From any thread.
-
-    Only the handler knows what has happened. So a write is repeated until the database has it, or
-    until the attempt must stop: a lost lease and a timeout both say so.
-    """
+    """Keeps the effects of a worker's handlers. From any thread. Only the handler knows what has
+    happened, so a write is repeated until the database has it or the attempt must stop."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -64,13 +64,7 @@ class Executor(Service):
         make_context: Callable[[Attempt], Context],
         fail: Callable[[RotaError], None],
     ) -> None:
-        """Make one.
-
-        Args:
-            attempts: the worker's attempts, by job id.
-            make_context: makes what a handler sees of its attempt; called from any thread.
-            fail: stops the worker.
-        """
+        """`make_context` is called from any thread; `fail` stops the worker."""
         super().__init__(bus, clock)
         self.groups = spec.make_slot_groups(clock.monotonic())
         self._spec = spec
@@ -85,9 +79,9 @@ class Executor(Service):
         self._turns = Turns(Suspects(clock, spec.config.buffer_s))
         self._running: set[Attempt] = set()
         self._left: list[Attempt] = []
-        """Attempts that leave their slots at the end of this turn of the loop."""
+        """Attempts that leave their slots when this turn of the loop ends."""
         self._ended: list[Attempt] = []
-        """Attempts whose outcomes are passed on at the end of this turn."""
+        """Attempts whose outcomes go to the finisher when this turn of the loop ends."""
         self._aside: dict[Attempt, float] = {}
         """Since when attempts wait until their breakers are told of a failure."""
         self._accepts = True
@@ -152,8 +146,7 @@ class Executor(Service):
 
     def _let_in(self) -> None:
         """Take attempts whose turns have come, before others of their priority. An attempt that is
-        not let in counts as ended: its job comes again in batches as large as batches of jobs that
-        run."""
+        not let in counts as ended: the next claim is as large as if its job had run."""
         now = self.clock.monotonic()
         able, ends = self._turns.take_due(now)
         if ends:
@@ -273,10 +266,8 @@ class Executor(Service):
             runner.begin(alike)
 
     def _refill_soon(self) -> None:
-        """Fill free slots in the loop's next turn, once for all jobs that end in this turn.
-
-        Not at once: a handler that ends in its first step would begin the next within its own.
-        """
+        """Fill free slots in the loop's next turn, once for all jobs that end in this turn: else a
+        handler that ends in its first step would begin the next handler within its own step."""
         if not self._refills_soon:
             self._refills_soon = True
             self._loop.call_soon(self._refill, context=self._context)

@@ -1,5 +1,5 @@
-"""Writes the outcomes of attempts in batches. The next flush starts as soon as one has returned, so
-batches grow under load and latency stays low."""
+"""Writes the outcomes of attempts in batches. The next flush starts as soon as the last has ended,
+so batches grow under load and latency stays low."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ FOLD_S = 0.2
 FOLD_TRIES = 10
 """Counts that may leave something because a batch is locked. Then the batch folder counts it."""
 UNTIMED_S = 10.0
-"""The timeout of each statement behind a pooler. The worker cancels a late statement itself."""
+"""Seconds that a flush waits for an answer behind a pooler, which refuses the server's timeouts."""
 TRY_FOR_S = 300.0
 """How long a worker, or a drain for any reason, tries to write an outcome that the database refuses
 because of the job's values. Then the reaper recovers the job."""
@@ -108,7 +108,7 @@ class Finisher(Service):
         wait_sweeper: WaitSweeper,
         on_end: Callable[[Attempt], None] | None = None,
     ) -> None:
-        """Make one. `on_end` gets each attempt before its outcome is written, and may change it."""
+        """`on_end` gets each attempt before its outcome is written, and may change the outcome."""
         super().__init__(bus, clock)
         self.counts: Counter[str] = Counter()
         """Outcomes by status; `rejected`: too late to be written. The lease keeper reads it."""

@@ -11,14 +11,12 @@ WEDGED_S = 10.0
 """A worker whose loop has not turned for this long is not live. A shorter block harms no lease."""
 HEARTBEAT_S = 15.0
 SILENT_S = 3 * HEARTBEAT_S
-"""Without an answer for this long a statement hangs: each `HEARTBEAT_S` the worker sends one."""
+"""Without an answer for this long a statement hangs: a heartbeat is sent each `HEARTBEAT_S`."""
 
 
 class Health:
-    """The state of the parts that a worker cannot do without.
-
-    `liveness` and `readiness` may be called from any thread; None means live, or ready.
-    """
+    """The state of the parts that a worker cannot do without. `liveness` and `readiness` may be
+    called from any thread; None means live, or ready."""
 
     def __init__(self, pause_gate: PauseGate, clock: Clock) -> None:
         self.is_stopping = False
@@ -45,9 +43,9 @@ class Health:
     def find_refusals(self) -> str | None:
         """Return the parts that the database refuses now, and why; None: no part. Any thread."""
         parts: dict[str, list[str]] = {}
-        for one in self.services:
-            if (refusal := one.refusal) is not None:
-                parts.setdefault(refusal, []).append(one.name)
+        for service in self.services:
+            if (refusal := service.refusal) is not None:
+                parts.setdefault(refusal, []).append(service.name)
         refused = "; ".join(f"{', '.join(names)}: {why}" for why, names in parts.items())
         return one_line(refused, 1_000) or None
 

@@ -1,7 +1,5 @@
-"""Runners call handlers: on the worker's loop or in threads; `ProcessRunner` in processes.
-
-A runner decides nothing. It tells the executor how a handler ended.
-"""
+"""Runners call handlers: on the worker's loop, in threads, or in processes of their own. A runner
+decides nothing: it tells the executor how a handler ended."""
 
 from __future__ import annotations
 
@@ -341,10 +339,8 @@ class CallRunner:
 
 
 class Threads:
-    """Daemon threads, as many as calls run at once; idle threads are used again.
-
-    The standard pool's threads keep a process alive until they end. A handler that hangs must not.
-    """
+    """Daemon threads, as many as calls run at once; idle threads are used again. Threads of the
+    standard pool would keep a process alive whose handler hangs."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -354,11 +350,7 @@ class Threads:
         self._starting = threading.Lock()
 
     def submit(self, call: Callable[[], object]) -> None:
-        """Run `call` in a thread; it must not raise.
-
-        Raises:
-            RuntimeError: the machine cannot start a thread; the call will not run.
-        """
+        """Run `call`, which must not raise. Raises RuntimeError if no thread can be started."""
         if not self._idle.acquire(blocking=False):
             with self._starting:
                 name = f"{self._name}-{self._count + 1}"

@@ -47,6 +47,7 @@ class Parts:
 class Shutdown:
     def __init__(self, spec: WorkerSpec, clock: Clock) -> None:
         self.asked = asyncio.Event()
+        """Set when the worker is to stop."""
         self.asked_now = asyncio.Event()
         """Set when the grace period is over at once."""
         self.failure: RotaError | None = None
@@ -55,20 +56,11 @@ class Shutdown:
         self._clock = clock
         self._until = clock.monotonic() + RECORD_S
 
-    def stop(self) -> None:
-        """Begin to stop. A second call changes nothing."""
-        self.asked.set()
-
-    def stop_now(self) -> None:
-        """Stop, and skip the rest of the grace period."""
-        self.asked.set()
-        self.asked_now.set()
-
     def fail(self, failure: RotaError) -> None:
         """Stop because of a failure; the first one counts."""
         if self.failure is None:
             self.failure = failure
-            self.stop()
+            self.asked.set()
 
     async def finish(self, parts: Parts, running: list[Running], grace_s: float) -> None:
         """Claim nothing more, give running jobs the grace period, write all outcomes, and end the

@@ -1,4 +1,4 @@
-"""What stops a worker: signals, the parent process, and a time limit."""
+"""What stops a worker from outside: signals and the parent process."""
 
 from __future__ import annotations
 
@@ -19,13 +19,9 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 @contextmanager
 def handle_signals(worker: Worker, *, signals: bool) -> Iterator[None]:
     """For a block on the worker's loop, let the first signal stop the worker and the second stop it
-    now. SIGHUP stops it too, but never now: the kernel and the shell both send SIGHUP when a
-    terminal closes, and systemd may send it beside SIGTERM. An ignored SIGHUP, as under `nohup`,
-    stays ignored.
-
-    With several processes, only the parent can stop a worker now. systemd signals all processes of
-    a service, so each hears of the stop twice: directly and through the parent.
-    """
+    now. SIGHUP never stops it now: the kernel and the shell both send it when a terminal closes.
+    Nor does a signal with several processes, where systemd signals all of a service: then only the
+    parent can. An ignored SIGHUP, as under `nohup`, stays ignored."""
     loop = asyncio.get_running_loop()
     own = supervised.current
 
@@ -50,16 +46,3 @@ def handle_signals(worker: Worker, *, signals: bool) -> Iterator[None]:
         for number in handlers:
             handled.discard(number)
             loop.remove_signal_handler(number)
-
-
-@contextmanager
-def stop_after(worker: Worker, after_s: float | None) -> Iterator[None]:
-    """For a block on the worker's loop, stop the worker after `after_s`; None: do nothing."""
-    timer = None
-    if after_s is not None:
-        timer = asyncio.get_running_loop().call_later(after_s, worker.stop)
-    try:
-        yield
-    finally:
-        if timer is not None:
-            timer.cancel()

@@ -80,11 +80,9 @@ class SlotGroup:
 
     @property
     def wanted(self) -> int:
-        """How many jobs to claim now, also if only urgent jobs may be among them.
-
-        It is 0 while enough are here, so claims are few and full. But ordinary jobs in the buffer
-        are never enough: an urgent job would get a slot before them.
-        """
+        """How many jobs to claim now, even if only urgent jobs may be among them: 0 while enough
+        are here, so claims are few and full. Ordinary jobs in the buffer are never enough: an
+        urgent job would get a slot before them."""
         return max(self._wanted_of_all, self._urgent_room)
 
     @property
@@ -160,7 +158,7 @@ class SlotGroup:
         self.search_at = 0.0 if has_more else now + URGENT_S
 
     def hasten_search(self) -> None:
-        """Search for urgent jobs soon: one may have come."""
+        """Search for urgent jobs soon: an urgent job may have come."""
         self.search_at = min(self.search_at, self._searched_at + URGENT_LEAST_S)
 
     # What has a slot, and what waits for one
@@ -205,7 +203,7 @@ class SlotGroup:
             self.push(self._take_held(due))
 
     def find_due_at(self) -> float:
-        """Return when the next held job goes into the buffer; there must be one."""
+        """Return when the next held job goes into the buffer; some job must be held."""
         return float(min([one.buffered_at for one in self.held]))
 
     def _take_held(self, units: list[Any]) -> list[Any]:

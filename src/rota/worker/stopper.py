@@ -35,14 +35,8 @@ class Stopper:
         free: Callable[[Attempt], None],
         fail: Callable[[RotaError], None],
     ) -> None:
-        """Make one.
-
-        Args:
-            running: the attempts that have a slot.
-            end: ends an attempt in its slot.
-            free: lets an attempt leave its slot.
-            fail: stops the worker.
-        """
+        """`running` has the attempts that have a slot; `end` ends an attempt in its slot, `free`
+        lets it leave; `fail` stops the worker."""
         self._worker = worker
         self._slots = slots
         self._bus = bus

@@ -35,7 +35,7 @@ class Suspects:
     suspect would be charged for another's crash."""
 
     def __init__(self, clock: Clock, wait_s: float) -> None:
-        """Make one. A suspect that waits longer than `wait_s` is handed back."""
+        """A suspect that waits longer than `wait_s` is handed back."""
         self._clock = clock
         self._wait_s = wait_s
         self._let_in: dict[Attempt, int] = {}

@@ -50,10 +50,8 @@ START_LOCK_S = 1.0
 
 
 class Worker:
-    """Claims, runs and finishes jobs until it is stopped or, in a drain, until nothing is due.
-
-    Made and used on one loop; `health` may be read from any thread.
-    """
+    """Claims, runs and finishes jobs until it is stopped or, in a drain, until nothing is due. Made
+    and used on one loop; `health` may be read from any thread."""
 
     def __init__(
         self,
@@ -64,14 +62,8 @@ class Worker:
         *,
         hand: ByHand | None = None,
     ) -> None:
-        """Make one.
-
-        Args:
-            hand: how it runs single jobs, without upkeep; None: it claims what is due.
-
-        Raises:
-            DeclarationError: a handler cannot run in the process that its options ask for.
-        """
+        """`hand` says how it runs single jobs, without upkeep; None: it claims what is due. Raises
+        DeclarationError: a handler cannot run in the process that its options ask for."""
         check_importable(spec.types.values(), spec.lease_s, spec.arounds)
         self.name = spec.name
         self._database = database
@@ -99,32 +91,26 @@ class Worker:
 
     def stop(self) -> None:
         """Begin to stop. A second call changes nothing. From the worker's own loop only."""
-        if self.is_stopping:
-            return
-        self._shutdown.stop()
-        if self._entering is not None:
+        if not self.is_stopping and self._entering is not None:
             self._entering.cancel()
+        self._shutdown.asked.set()
 
     def stop_now(self) -> None:
         """Stop, and skip the rest of the grace period. From the worker's own loop only."""
         self.stop()
-        self._shutdown.stop_now()
+        self._shutdown.asked_now.set()
 
     async def run(self) -> Summary:
-        """Work until stopped or drained; return the summary.
-
-        Raises:
-            SchemaError: the schema is missing or not this release's.
-            CopiedDatabase: in a drain, and the database is a restored copy.
-            DatabaseUnavailable: at the start; in a drain also later. Outcomes of its jobs were
-                recorded as far as possible.
-            WorkerExhausted: its slots are full of handlers that do not stop.
-        """
+        """Work until stopped or drained; return the summary. Raises SchemaError, WorkerExhausted,
+        CopiedDatabase in a drain, and DatabaseUnavailable at the start or in a drain."""
         self._database.statements.read_all()
         upkeep = StoreLink(self._database, "upkeep")
         config = self._spec.config
         async with AsyncExitStack() as stack:
             stack.push_async_callback(upkeep.close)
+            if config.stop_after_s is not None:
+                timer = asyncio.get_running_loop().call_later(config.stop_after_s, self.stop)
+                stack.callback(timer.cancel)
             self._state = await self._enter_lifespan(stack)
             if self.is_stopping:
                 return Summary(0, 0, 0, 0, None)

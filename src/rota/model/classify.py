@@ -211,7 +211,7 @@ def _list_recipient_codes(refused: object) -> list[object]:
     """Return the code of each address: smtplib has {address: (code, text)}, aiosmtplib errors."""
     if isinstance(refused, dict):
         return [answer[0] for answer in refused.values() if isinstance(answer, tuple) and answer]
-    return [_read(one, "code") for one in refused] if isinstance(refused, list) else []
+    return [_read(refusal, "code") for refusal in refused] if isinstance(refused, list) else []
 
 
 _SECONDS = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,12})?")

@@ -53,12 +53,12 @@ class Metric(Record, frozen=True):
 def render_metrics(metrics: Iterable[Metric]) -> str:
     """Return gauges in the text format of Prometheus. Gauges of one name must follow each other."""
     lines: list[str] = []
-    for name, some in groupby(metrics, lambda one: one.name):
+    for name, some in groupby(metrics, lambda metric: metric.name):
         lines += [f"# HELP {name} {GAUGES[name][1]}", f"# TYPE {name} gauge"]
-        for one in some:
-            labels = ",".join(f'{label}="{_escape(text)}"' for label, text in one.labels.items())
+        for metric in some:
+            labels = ",".join(f'{label}="{_escape(text)}"' for label, text in metric.labels.items())
             about = f"{{{labels}}}" if labels else ""
-            lines.append(f"{name}{about} {one.value:.15g}")
+            lines.append(f"{name}{about} {metric.value:.15g}")
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -121,9 +121,9 @@ def convert(value: Any, read_json: ReadJson) -> Any:
         case msgspec.Struct():
             return convert(msgspec.structs.asdict(value), read_json)
         case dict():
-            return {name: convert(one, read_json) for name, one in value.items()}
+            return {name: convert(item, read_json) for name, item in value.items()}
         case list() | tuple():
-            return [convert(one, read_json) for one in value]
+            return [convert(item, read_json) for item in value]
         case _:
             return value
 
@@ -132,14 +132,14 @@ def describe(hint: Any) -> dict[str, Any]:
     """Return the JSON Schema of a type that a field of a record has."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
-        return {"anyOf": [describe(one) for one in arguments]}
+        return {"anyOf": [describe(argument) for argument in arguments]}
     if origin is list:
         return {"type": "array", "items": describe(arguments[0])}
     if isinstance(hint, type) and origin is None:
         if issubclass(hint, Record):
             return hint.json_schema()
         if issubclass(hint, Enum):
-            return {"type": "string", "enum": [one.value for one in hint]}
+            return {"type": "string", "enum": [member.value for member in hint]}
         if issubclass(hint, timedelta):
             return {"type": "number"}
         if issubclass(hint, datetime):

@@ -109,7 +109,7 @@ def scrub(text: str) -> str:
 def mask_secrets(encoded: str) -> str:
     """Return the JSON text of a value with `***` for secret values of at least KEPT_MIN
     characters."""
-    forms = [one for one in _find_forms() if not one[1] and len(one[0]) >= KEPT_MIN]
+    forms = [form for form in _find_forms() if not form[1] and len(form[0]) >= KEPT_MIN]
     if not forms:
         return encoded
     value = msgspec.json.decode(encoded)
@@ -123,9 +123,9 @@ def mask_texts(value: Any, mask: Callable[[str], str]) -> Any:
         case str():
             return mask(value)
         case dict():
-            return {mask(name): mask_texts(one, mask) for name, one in value.items()}
+            return {mask(name): mask_texts(item, mask) for name, item in value.items()}
         case list():
-            return [mask_texts(one, mask) for one in value]
+            return [mask_texts(item, mask) for item in value]
         case _:
             return MASK if mask(str(value)) == MASK else value
 
@@ -160,7 +160,7 @@ def is_sealed(value: object) -> bool:
     return (
         isinstance(value, dict)
         and value.keys() == {"sealed", "key"}
-        and all(isinstance(one, str) for one in value.values())
+        and all(isinstance(part, str) for part in value.values())
         and re.fullmatch(r"[A-Za-z0-9+/]{38,}={0,2}", value["sealed"]) is not None
     )
 
@@ -185,14 +185,14 @@ def add_patterns(patterns: Iterable[str | re.Pattern[str]]) -> None:
     """Mask matches of these patterns in all texts from now on. Raises UsageError: not a pattern."""
     if isinstance(patterns, str | re.Pattern):
         patterns = [patterns]
-    for one in patterns:
+    for given in patterns:
         try:
-            pattern = re.compile(one)
+            pattern = re.compile(given)
             if not all(found[0] for found in pattern.finditer("a text of 2 words, or none")):
-                raise UsageError(f"scrub: {one!r} matches the empty text, which is everywhere")
+                raise UsageError(f"scrub: {given!r} matches the empty text, which is everywhere")
             _patterns[pattern] = None
         except (re.error, TypeError) as error:
-            raise UsageError(f"scrub takes regular expressions, not {one!r}: {error}") from None
+            raise UsageError(f"scrub takes regular expressions, not {given!r}: {error}") from None
 
 
 def is_hiding() -> bool:
@@ -224,8 +224,8 @@ class Hidden:
     @classmethod
     def merge(cls, parts: Iterable[Hidden | None]) -> Hidden:
         """Return an object that hides the values of all parts."""
-        values = [one.values for one in parts if one is not None]
-        return cls(*([text for one in values for text in one[kind]] for kind in (0, 1)))
+        values = [hidden.values for hidden in parts if hidden is not None]
+        return cls(*([text for pair in values for text in pair[kind]] for kind in (0, 1)))
 
     def mask(self, text: str) -> str:
         return _mask(text, self._forms)
@@ -247,8 +247,8 @@ def _find_forms() -> Collection[tuple[str, bool]]:
     own = _find_own()
     if own is not None:
         return own._forms
-    every = [one for reference in _hidden.valuerefs() if (one := reference()) is not None]
-    return [form for one in every for form in one._forms]
+    every = [hidden for reference in _hidden.valuerefs() if (hidden := reference()) is not None]
+    return [form for hidden in every for form in hidden._forms]
 
 
 @contextmanager
@@ -265,8 +265,8 @@ def _mask(text: str, forms: Iterable[tuple[str, bool]]) -> str:
     """Mask these forms, the longest first, as a form may contain another. A form with True is
     masked in any case, and as whole words."""
     small = text.lower()
-    found = [one for one in forms if one[0] in (small if one[1] else text)]
-    for form, is_word in sorted(found, key=lambda one: len(one[0]), reverse=True):
+    found = [form for form in forms if form[0] in (small if form[1] else text)]
+    for form, is_word in sorted(found, key=lambda form: len(form[0]), reverse=True):
         if is_word:
             text = re.sub(rf"(?i){_BEFORE}{re.escape(form)}(?!\w)", MASK, text)
         else:

@@ -142,12 +142,12 @@ def _count(facts: WaitFacts) -> str:
 
 def _explain_lane(job: Job, facts: WaitFacts) -> WaitReason | None:
     lane = f"for its ordered group {job.group_key}"
-    halting = [one for one in facts.holders if one.status == Status.DEAD]
+    halting = [holder for holder in facts.holders if holder.status == Status.DEAD]
     if facts.held >= job.group_capacity:
         if halting:
             text = f"{lane}, which job {halting[0].id} halts: retry or archive that dead job"
         else:
-            listed = ", ".join(_describe(one) for one in facts.holders)
+            listed = ", ".join(_describe(holder) for holder in facts.holders)
             more = ", …" if facts.held > len(facts.holders) else ""
             verb = "is" if facts.held == 1 else "are"
             text = f"{lane}: {listed}{more} {verb} before it"

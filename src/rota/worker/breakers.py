@@ -61,9 +61,9 @@ class EndpointReports:
         """Note what ended attempts say of their breakers; return these breakers."""
         places = set()
         for attempt in ended:
-            if attempt.job_type.breaker is not None and (one := _judge(attempt)) is not None:
-                self._news[attempt] = one
-                places.add(one.place)
+            if attempt.job_type.breaker is not None and (report := _judge(attempt)) is not None:
+                self._news[attempt] = report
+                places.add(report.place)
         return places
 
     def sift(self, attempts: Sequence[Attempt], now: float) -> dict[Attempt, bool]:
@@ -72,7 +72,7 @@ class EndpointReports:
         if not self._news and not self._opened:
             return {}
         self._opened = {at: since for at, since in self._opened.items() if now - since < RECENT_S}
-        untold = {one.place for one in self._news.values()}
+        untold = {report.place for report in self._news.values()}
         found = {}
         for attempt in attempts:
             place = find_place(attempt)
@@ -100,35 +100,34 @@ class EndpointReports:
                 raise
             recorded = Refused(str(error), of_row=False)
         if isinstance(recorded, Refused):
-            is_late = {one.attempt: now - (one.attempt.ended_at or now) >= DEFER_S for one in news}
-            for attempt, gives_up in is_late.items():
-                if gives_up:
-                    self.forget(attempt)
-            return [attempt for attempt, gives_up in is_late.items() if not gives_up], recorded
-        for one in news:
-            self._news.pop(one.attempt, None)
-        of = {one.place: one for one in news}
-        reasons = {one.place: one.reason for one in news if one.reason}
+            for report in news:
+                if now - (report.attempt.ended_at or now) >= DEFER_S:
+                    self.forget(report.attempt)
+            return [report.attempt for report in news if report.attempt in self._news], recorded
+        for report in news:
+            self._news.pop(report.attempt, None)
+        of = {report.place: report for report in news}
+        reasons = {report.place: report.reason for report in news if report.reason}
         for found in recorded:
             self._report(found, of[found.place].rules, reasons.get(found.place))
-        opened = {one.place for one in recorded if one.change in OPENED}
+        opened = {found.place for found in recorded if found.change in OPENED}
         self._opened |= dict.fromkeys(opened, self._clock.monotonic())
         self._on_told(opened)
         return [], ops.LOCKED
 
-    def _report(self, one: Recorded, rules: BreakerRules, reason: str | None) -> None:
-        name, key = one.place
-        if one.change in OPENED:
+    def _report(self, found: Recorded, rules: BreakerRules, reason: str | None) -> None:
+        name, key = found.place
+        if found.change in OPENED:
             self._bus.emit(
                 BreakerOpened(
                     breaker=name,
                     key=key or None,
-                    for_s=max(0.0, one.wait_s or 0.0),
-                    failures=rules.failures if one.change == "opened" else None,
+                    for_s=max(0.0, found.wait_s or 0.0),
+                    failures=rules.failures if found.change == "opened" else None,
                     reason=reason or "",
                 )
             )
-        elif one.change == "closed":
+        elif found.change == "closed":
             self._bus.emit(BreakerClosed(breaker=name, key=key or None))
             self._on_close()
 
@@ -163,17 +162,19 @@ def _judge(attempt: Attempt) -> EndedAttempt | None:
 def _add_up(news: Sequence[EndedAttempt], now: float) -> list[ops.EndpointResult]:
     failures: dict[BreakerPlace, ops.EndpointResult] = {}
     trials = []
-    for one in news:
-        job, key = one.attempt.job, one.place[1]
-        if one.attempt.is_trial:
+    for report in news:
+        job, key = report.attempt.job, report.place[1]
+        if report.attempt.is_trial:
             trials.append(
-                ops.EndpointResult(one.rules, key, [], one.reason, one.health, job.id, job.claims)
+                ops.EndpointResult(
+                    report.rules, key, [], report.reason, report.health, job.id, job.claims
+                )
             )
             continue
-        ago_s = now - (one.attempt.began_at or now)
-        counted = failures.get(one.place)
+        ago_s = now - (report.attempt.began_at or now)
+        counted = failures.get(report.place)
         if counted is None:
-            failures[one.place] = ops.EndpointResult(one.rules, key, [ago_s], one.reason)
+            failures[report.place] = ops.EndpointResult(report.rules, key, [ago_s], report.reason)
         else:
             counted.failed_after_s.append(ago_s)
     return [*failures.values(), *trials]

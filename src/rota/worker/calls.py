@@ -73,13 +73,13 @@ class Call:
     def find_live(self) -> list[Attempt]:
         """Return the attempts whose outcome still depends on the handler."""
         return [
-            one
-            for one in self.called or self.attempts
-            if one.outcome is None and one.stop_outcome is None and not one.is_lost
+            attempt
+            for attempt in self.called or self.attempts
+            if attempt.outcome is None and attempt.stop_outcome is None and not attempt.is_lost
         ]
 
     def find_open(self) -> list[Attempt]:
-        return [one for one in self.called or self.attempts if one.outcome is None]
+        return [attempt for attempt in self.called or self.attempts if attempt.outcome is None]
 
     def give_up(self) -> dict[Attempt, End | None]:
         """Make it the last call of its pack: the handler does not end. Return its attempts, with
@@ -140,8 +140,8 @@ class Call:
             return CallEnd([problem] * len(jobs))
         return CallEnd(
             [
-                read_answer(attempt.job, one, attempt.stop_outcome)
-                for attempt, one in zip(self.called, result, strict=True)
+                read_answer(attempt.job, answer, attempt.stop_outcome)
+                for attempt, answer in zip(self.called, result, strict=True)
             ]
         )
 
@@ -162,14 +162,16 @@ class Call:
 
     def sort_ends(self, end: End) -> list[tuple[Attempt, End]]:
         """Return the outcome of each of its attempts."""
-        hindered = {one for one, _ in self.obstacles}
-        has_begun = self.began_at is not None
-        called = self.called if has_begun else [one for one in self.attempts if one not in hindered]
-        if end is NOTHING and not self.obstacles and not [1 for one in called if one.stop_outcome]:
-            return [(one, end) for one in called]
+        called = self.called
+        if self.began_at is None:
+            hindered = dict(self.obstacles)
+            called = [attempt for attempt in self.attempts if attempt not in hindered]
+        is_plain = end is NOTHING and not self.obstacles
+        if is_plain and not [1 for attempt in called if attempt.stop_outcome]:
+            return [(attempt, end) for attempt in called]
         ends = end.ends if isinstance(end, CallEnd) else [end] * len(called)
-        found = [(one, _find_own_end(one, its)) for one, its in zip(called, ends, strict=True)]
-        return found + self.obstacles
+        pairs = zip(called, ends, strict=True)
+        return [(attempt, _find_own_end(attempt, its)) for attempt, its in pairs] + self.obstacles
 
     def find_halves(self, end: End) -> list[Call]:
         """Return a call for each half of the jobs that may be at fault for what the handler raised,
@@ -183,7 +185,7 @@ class Call:
         again = [attempt for attempt in self.find_live() if attempt.max_attempts > 1]
         half = (len(again) + 1) // 2
         gone = set(again)
-        self.called = [one for one in self.called if one not in gone]
+        self.called = [attempt for attempt in self.called if attempt not in gone]
         self.pack.uncalled |= gone
         halves = [again[:half], again[half:]]
         return [Call(self.pack, part, self._worker, is_part=True) for part in halves if part]

@@ -400,9 +400,9 @@ class Claimer(Service):
         if not refused:
             return
         self._quarantine.release_accepted()
-        for one in refused:
-            self._quarantine.put(one.id)
-        self._refusals.report({one.id: one_line(one.reason) for one in refused})
+        for job in refused:
+            self._quarantine.put(job.id)
+        self._refusals.report({job.id: one_line(job.reason) for job in refused})
 
     def _find_quarantined(self) -> list[int] | None:
         """Return the jobs that are not tried again yet; None: there are too many."""
@@ -421,8 +421,8 @@ class Claimer(Service):
 
     def _find_search_in_s(self, now: float) -> float:
         """Return in how many seconds some group is searched for urgent jobs alone."""
-        at = (one.search_at for one in self._groups if one.wanted > 0 and not one.wanted_ordinary)
-        return max(0.0, min(at, default=math.inf) - now)
+        urgent = (group for group in self._groups if group.wanted > 0 and not group.wanted_ordinary)
+        return max(0.0, min((group.search_at for group in urgent), default=math.inf) - now)
 
     def _find_due_in_s(self, sent: SentClaim, claimed: Claimed, told: int, now: float) -> float:
         """Return in how many seconds a job is due, or the worker may ask which one is next."""

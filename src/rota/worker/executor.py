@@ -74,7 +74,7 @@ class Executor(Service):
         self._make_context = make_context
         self._loop = asyncio.get_running_loop()
         self._group_of = {queue: group for group in self.groups for queue in group.queues}
-        has_packs = any(one.chunk is not None for one in spec.types.values())
+        has_packs = any(job_type.chunk is not None for job_type in spec.types.values())
         self._packer = Packer() if has_packs else None
         self._turns = Turns(Suspects(clock, spec.config.buffer_s))
         self._running: set[Attempt] = set()
@@ -97,7 +97,7 @@ class Executor(Service):
 
     @property
     def is_idle(self) -> bool:
-        return not self._running and not any(one.waiting or one.coming for one in self.groups)
+        return not self._running and not any(group.waiting or group.coming for group in self.groups)
 
     def adopt_queue(self, queue: str) -> None:
         """Let the jobs of a queue without its own slots use the first group's."""
@@ -129,11 +129,11 @@ class Executor(Service):
         for attempt in attempts:
             if attempt.job.meta_json is not None and has_awaited(attempt.job):
                 attempt.results = None  # unknown until it has a slot
-        early = [one for one in attempts if one.is_suspect or one.starts_in_s]
+        early = [attempt for attempt in attempts if attempt.is_suspect or attempt.starts_in_s]
         if early:
             self._turns.take(early, self.clock.monotonic())
             gone = set(early)
-            attempts = [one for one in attempts if one not in gone]
+            attempts = [attempt for attempt in attempts if attempt not in gone]
         self._buffer(attempts)
         if early:
             self._let_in()
@@ -219,11 +219,13 @@ class Executor(Service):
     def _seat(self, group: SlotGroup, units: Sequence[Unit]) -> Sequence[Attempt]:
         """Give slots to attempts; return the attempts that may begin at once."""
         able = seated = self._end_stopped(self._unpack(units))
-        waiting = [one for one in able if one.must_record_start or one.results is None]
+        waiting = [
+            attempt for attempt in able if attempt.must_record_start or attempt.results is None
+        ]
         if waiting:
             self.starter.take(waiting)
             gone = set(waiting)
-            able = [one for one in able if one not in gone]
+            able = [attempt for attempt in able if attempt not in gone]
         Attempt.admit(seated)
         self._running.update(seated)
         group.take_slots(list_units(seated) if self._packer is not None else seated)
@@ -239,7 +241,9 @@ class Executor(Service):
 
     def _end_stopped(self, attempts: Sequence[Attempt]) -> Sequence[Attempt]:
         """End attempts that were stopped while they waited; return the others."""
-        stopped = {one: one.stopped.outcome for one in attempts if one.stopped is not None}
+        stopped = {
+            attempt: attempt.stopped.outcome for attempt in attempts if attempt.stopped is not None
+        }
         if not stopped:
             return attempts
         self._end_all(stopped)
@@ -257,10 +261,10 @@ class Executor(Service):
 
     def _begin(self, attempts: Sequence[Attempt], now: float) -> None:
         for job_type in dict.fromkeys([attempt.job_type for attempt in attempts]):
-            alike = [one for one in attempts if one.job_type is job_type]
+            alike = [attempt for attempt in attempts if attempt.job_type is job_type]
             runner = self.runners[job_type]
             Attempt.begin(alike, runner, self._make_context)
-            own_s = [one.timeout_s for one in alike if one.job.timeout_s is not None]
+            own_s = [attempt.timeout_s for attempt in alike if attempt.job.timeout_s is not None]
             shortest_s = min([job_type.options.timeout_s, *own_s])
             self.stopper.watch_at = min(self.stopper.watch_at, now + shortest_s)
             runner.begin(alike)
@@ -404,7 +408,7 @@ class Executor(Service):
 
     def _hand_back(self, attempts: Sequence[Attempt], end: HandedBack) -> None:
         if attempts:
-            self._end_all({one: one.stop_outcome or end for one in attempts})
+            self._end_all({attempt: attempt.stop_outcome or end for attempt in attempts})
             self.wake_claimer()
 
     async def finish_running(self, grace_s: float, stop_now: asyncio.Event) -> None:

@@ -144,7 +144,7 @@ class Finisher(Service):
 
     def list_unwritten(self) -> tuple[int, ...]:
         """Return the ids of jobs whose outcomes are known and not written."""
-        return tuple(sorted({one.job.id for one in (*self._ended, *self._refused.cases)}))
+        return tuple(sorted({attempt.job.id for attempt in (*self._ended, *self._refused.cases)}))
 
     @property
     def has_uncounted(self) -> bool:
@@ -258,7 +258,7 @@ class Finisher(Service):
                 endings = [ending for _, ending in part]
                 written = await self._link.run(write(endings, self._release, careful=careful))
                 if len(written) < len(part):
-                    missing = [one for one in part if one[0].job.id not in written]
+                    missing = [pair for pair in part if pair[0].job.id not in written]
                     settled = await self._find_settled(missing)
                     await self._keep_results(missing, settled)
                     written |= settled
@@ -337,7 +337,9 @@ class Finisher(Service):
     ) -> set[int] | None:
         """Write plain successes, and take the next jobs of their lanes. Return the written jobs;
         None: the database refused one."""
-        left = [one for one in plain if one.is_capped or one.job.group_key is not None]
+        left = [
+            attempt for attempt in plain if attempt.is_capped or attempt.job.group_key is not None
+        ]
         room = self.claimer.offer_room() if left else None
         if room is None:
             write = ops.finish_plain(claims, self._release, frees_places=bool(left))

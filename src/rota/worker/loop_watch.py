@@ -7,7 +7,6 @@ import inspect
 import sys
 import threading
 import weakref
-from dataclasses import replace
 from types import FrameType
 
 from msgspec.structs import replace
@@ -66,14 +65,20 @@ class LoopWatch(Service):
         task = asyncio.current_task(self._loop)
         if task is None or task in self._before:
             return None
-        begun = [one for one in list(self._attempts.values()) if one.began_at is not None]
-        running = {one: found for one in begun if not one.is_over and (found := one.find_task())}
+        begun = [
+            attempt for attempt in list(self._attempts.values()) if attempt.began_at is not None
+        ]
+        running = {
+            attempt: found
+            for attempt in begun
+            if not attempt.is_over and (found := attempt.find_task())
+        }
         for attempt, found in running.items():
             if found is task:
                 return attempt
         if hasattr(task, "get_context"):  # since Python 3.12
             entered = find_entered(task.get_context())
-            return next((one for one in begun if one.is_seen_by(entered)), None)
+            return next((attempt for attempt in begun if attempt.is_seen_by(entered)), None)
         is_unnamed = task.get_name().startswith("Task-")  # the worker's tasks have names
         return next(iter(running)) if len(set(running.values())) == 1 and is_unnamed else None
 

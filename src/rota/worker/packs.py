@@ -62,7 +62,10 @@ class Pack:
         for attempt in attempts:
             attempt.pack = self
         if self.buffered_at > now:
-            ends = [min(one.begin_by, _find_expiry(one)) - EXPIRY_MARGIN_S for one in attempts]
+            ends = [
+                min(attempt.begin_by, _find_expiry(attempt)) - EXPIRY_MARGIN_S
+                for attempt in attempts
+            ]
             self.buffered_at = max(now, min([self.buffered_at, *ends])) if self.room else now
 
 
@@ -126,7 +129,9 @@ class Packer:
 
 def count_slots(attempts: Sequence[Attempt]) -> float:
     """Return how many slots the attempts need, if each slot is as full as it can be."""
-    counts = Counter([(one.job_type, one.job.group_key is not None) for one in attempts])
+    counts = Counter(
+        [(attempt.job_type, attempt.job.group_key is not None) for attempt in attempts]
+    )
     return sum(
         count / _count_places(job_type, has_lane=has_lane)
         for (job_type, has_lane), count in counts.items()

@@ -198,24 +198,24 @@ class SlotGroup:
         self.note_coming(units, 1)
 
     def release(self, now: float) -> None:
-        due = [one for one in self.held if one.buffered_at <= now]
+        due = [unit for unit in self.held if unit.buffered_at <= now]
         if due:
             self.push(self._take_held(due))
 
     def find_due_at(self) -> float:
         """Return when the next held job goes into the buffer; some job must be held."""
-        return float(min([one.buffered_at for one in self.held]))
+        return float(min([unit.buffered_at for unit in self.held]))
 
     def _take_held(self, units: list[Any]) -> list[Any]:
         gone = set(units)
-        self.held = [one for one in self.held if one not in gone]
+        self.held = [unit for unit in self.held if unit not in gone]
         self.note_coming(units, -1)
         return units
 
     def push(self, units: Sequence[Unit], *, is_first: bool = False) -> None:
         """Put jobs into the buffer, after or before the others of their priority."""
-        for priority in {one.job.priority for one in units}:
-            alike = [one for one in units if one.job.priority == priority]
+        for priority in {unit.job.priority for unit in units}:
+            alike = [unit for unit in units if unit.job.priority == priority]
             jobs = self._buffer.setdefault(priority, [])
             at = 0 if is_first else len(jobs)
             jobs[at:at] = alike
@@ -248,7 +248,7 @@ class SlotGroup:
         """Take the jobs that have waited since before a time: they were claimed too far ahead."""
         if before <= self._oldest_at:
             return []  # nearly always: the buffer is read no more often than it gets stale
-        stale = self.take(lambda one: one.buffered_at < before)
+        stale = self.take(lambda unit: unit.buffered_at < before)
         if stale:
             self._aim(self.slots, self.ordinary_slots)
             self.jobs_a_slot = 1.0
@@ -256,22 +256,22 @@ class SlotGroup:
 
     def take(self, is_meant: Callable[[Any], bool]) -> list[Any]:
         """Take the meant jobs out of the buffer, and out of the held jobs."""
-        held = self._take_held([one for one in self.held if is_meant(one)])
-        waiting = [one for jobs in self._buffer.values() for one in jobs]
-        taken = [one for one in waiting if is_meant(one)]
+        held = self._take_held([unit for unit in self.held if is_meant(unit)])
+        waiting = [unit for jobs in self._buffer.values() for unit in jobs]
+        taken = [unit for unit in waiting if is_meant(unit)]
         if not taken:
             return held
         gone = set(taken)
-        left = [one for one in waiting if one not in gone]
+        left = [unit for unit in waiting if unit not in gone]
         self._buffer.clear()
         self.waiting = self.urgent_waiting = 0
         self.push(left)
-        self._oldest_at = min([one.buffered_at for one in left], default=inf)
+        self._oldest_at = min([unit.buffered_at for unit in left], default=inf)
         return held + taken
 
 
 def _count_urgent(units: Sequence[Unit]) -> int:
-    return len([1 for one in units if one.job.priority > ORDINARY_MAX])
+    return len([1 for unit in units if unit.job.priority > ORDINARY_MAX])
 
 
 def _adjust(target: int, slots: int, ended_a_second: float, most: int) -> int:

@@ -73,7 +73,7 @@ class WorkerSpec:
     @cached_property
     def keyless(self) -> frozenset[str]:
         """The types, by name, that this worker does not claim: it can open no secret of theirs."""
-        sealed = [name for name, one in self.types.items() if one.codec.secret]
+        sealed = [name for name, job_type in self.types.items() if job_type.codec.secret]
         return frozenset(sealed if sealed and find_keys_problem() is not None else ())
 
     @property
@@ -88,7 +88,7 @@ class WorkerSpec:
             release=self.release,
             types=names,
             leases=[timedelta(seconds=self.find_lease_s(name)) for name in names],
-            records=[one.must_record_start for one in rules],
+            records=[rule.must_record_start for rule in rules],
             ahead=ops.AHEAD if self.config.asks_limits else None,
         )
 

@@ -56,13 +56,13 @@ class Starter(Service):
 
     async def tick(self) -> float | None:
         now = self.clock.monotonic()
-        due = [one for one, at in self._waiting.items() if at <= now][:STARTS_MAX]
+        due = [attempt for attempt, at in self._waiting.items() if at <= now][:STARTS_MAX]
         for attempt in due:
             self._waiting[attempt] = inf
         try:
             await self._answer(due)
         except DatabaseUnavailable:
-            self._waiting.update((one, 0.0) for one in due if one in self._waiting)
+            self._waiting.update((attempt, 0.0) for attempt in due if attempt in self._waiting)
             raise
         if due:
             return 0
@@ -100,7 +100,7 @@ class Starter(Service):
         outcome or when to ask again."""
         asked, others = waiting[:RESULTS_MAX], waiting[RESULTS_MAX:]
         try:
-            told = await self._link.run(ops.read_results([one.job.id for one in asked]))
+            told = await self._link.run(ops.read_results([attempt.job.id for attempt in asked]))
         except DatabaseUnavailable as error:
             if not error.refused:
                 raise
@@ -112,7 +112,7 @@ class Starter(Service):
 
     async def record_starts(self, asked: Sequence[Attempt]) -> dict[Attempt, float | End]:
         """Record these starts; return as `read_results`. A second record changes nothing."""
-        claims = [(one.job.id, one.job.claims, one.shares_turn) for one in asked]
+        claims = [(attempt.job.id, attempt.job.claims, attempt.shares_turn) for attempt in asked]
         recorded = await self._link.run(ops.start(claims))
         answers: dict[Attempt, float | End] = {}
         for attempt in asked:

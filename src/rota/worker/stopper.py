@@ -77,7 +77,7 @@ class Stopper:
 
     def end_running(self) -> None:
         """End all that did not stop: the worker ends."""
-        for attempt in [one for one in self._running if not one.is_over]:
+        for attempt in [attempt for attempt in self._running if not attempt.is_over]:
             self._end(attempt, _find_outcome(attempt))
 
     async def cut_off(self) -> None:
@@ -133,16 +133,16 @@ class Stopper:
         """Give up the slot of a handler that neither ends nor stops, with all attempts there."""
         unit = find_unit(attempt)
         members = {attempt: None} if call is None else call.give_up()
-        for one, end in members.items():
-            if end is not None and not one.is_over:
-                self._end(one, end)
-            one.abandon()
-            self.abandoned[one] = unit
-            self._free(one)
-        for one in () if attempt.pack is None else attempt.pack.uncalled:
-            if not one.is_over:
-                self._end(one, Interrupted("the call before it did not end"))
-            self._free(one)
+        for member, end in members.items():
+            if end is not None and not member.is_over:
+                self._end(member, end)
+            member.abandon()
+            self.abandoned[member] = unit
+            self._free(member)
+        for member in () if attempt.pack is None else attempt.pack.uncalled:
+            if not member.is_over:
+                self._end(member, Interrupted("the call before it did not end"))
+            self._free(member)
         units = set(self.abandoned.values())
         self._bus.emit(
             HandlerAbandoned.of(attempt.job, self._worker, abandoned=len(units), slots=self._slots)

@@ -76,8 +76,8 @@ class Suspects:
 
     def _find_running(self, losses: int, now: float) -> dict[Attempt, float]:
         """Return the suspects that a job with so many losses waits for, and until when."""
-        times = {one: _survives_at(one, losses, now) for one in self._let_in}
-        return {one: at for one, at in times.items() if at > now}
+        times = {suspect: _survives_at(suspect, losses, now) for suspect in self._let_in}
+        return {suspect: at for suspect, at in times.items() if at > now}
 
     def _let_wait(
         self, attempts: Sequence[Attempt], until: float, now: float
@@ -118,9 +118,9 @@ def _count_together(attempt: Attempt) -> int:
     return max(1, int(most // SHARE**attempt.job.losses))
 
 
-def _survives_at(one: Attempt, losses: int, now: float) -> float:
+def _survives_at(suspect: Attempt, losses: int, now: float) -> float:
     """Return when a suspect has run long enough for one with so many losses to begin."""
-    if one.began_at is None:
+    if suspect.began_at is None:
         return now + ASK_AGAIN_S
-    most = max(one.job.losses, losses)
-    return one.began_at + min(SURVIVED_S * 4.0 ** (most - 1), SURVIVED_S_MAX)
+    most = max(suspect.job.losses, losses)
+    return suspect.began_at + min(SURVIVED_S * 4.0 ** (most - 1), SURVIVED_S_MAX)

@@ -37,7 +37,8 @@ class Turns:
             end = LOST if attempt.is_lost else attempt.find_obstacle(now)
             if end is not None:
                 ends[attempt] = end
-        answers = self._suspects.ask([one for one in due if one.is_suspect and one not in ends])
+        suspects = [attempt for attempt in due if attempt.is_suspect and attempt not in ends]
+        answers = self._suspects.ask(suspects)
         able = []
         for attempt in due:
             answer = answers.get(attempt)
@@ -67,8 +68,8 @@ class Turns:
     def note_written(self, attempt: Attempt) -> None:
         """Let the next suspects begin: a suspect's outcome is written, or never will be."""
         self._suspects.note_written(attempt)
-        for one in self._suspects.waiting:
-            self.hasten(one)
+        for suspect in self._suspects.waiting:
+            self.hasten(suspect)
 
     def take_all(self) -> list[Attempt]:
         waiting = list(self.waiting)

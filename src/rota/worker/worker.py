@@ -147,8 +147,8 @@ class Worker:
             return None
         self._entering = task = asyncio.current_task()
         try:
-            for one in self._spec.lifespans:
-                await stack.enter_async_context(_make_lifespan(one, "Jobs"))
+            for lifespan in self._spec.lifespans:
+                await stack.enter_async_context(_make_lifespan(lifespan, "Jobs"))
             if self._spec.lifespan is None:
                 return None
             return await stack.enter_async_context(_make_lifespan(self._spec.lifespan, "App"))
@@ -223,7 +223,8 @@ class Worker:
         else:
             claimer = Picker(spec, bus, clock, claim, executor, hand)
         executor.starter, finisher.note_written = starter, executor.note_written
-        if spec.config.asks_limits and any(one.breaker is not None for one in spec.types.values()):
+        breakers = [job_type.breaker for job_type in spec.types.values() if job_type.breaker]
+        if spec.config.asks_limits and breakers:
             executor.reports = finisher.reports = EndpointReports(
                 bus, clock, finish, executor.note_told, lane_sweeper.hasten
             )
@@ -305,7 +306,7 @@ class Worker:
         """Run the services until stopped, drained, or one of them fails for good."""
         if self.is_stopping:
             return  # stopped while it began: claim nothing only to hand it back
-        self._tasks = [asyncio.create_task(one.run(), name=one.name) for one in self.services]
+        self._tasks = [asyncio.create_task(part.run(), name=part.name) for part in self.services]
         stopping = asyncio.create_task(self._shutdown.asked.wait())
         try:
             waiting = [*self._tasks, keeping, stopping]

@@ -57,9 +57,6 @@ class Others:
     def wake_for(self, queue: str) -> None:
         """Of the claimer."""
 
-    def check_cancels(self) -> None:
-        """Of the lease keeper."""
-
     def note_answer(self) -> None:
         """Of the worker's health."""
 

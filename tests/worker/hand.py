@@ -17,7 +17,9 @@ from rota.observe.events import Bus, DatabaseLost, Event, WorkerStarted
 from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.runtime.service import Service
 from rota.store.db import Database
+from rota.worker.attempt import Attempt
 from rota.worker.claimer import Claimer
+from rota.worker.finisher import Finisher
 from rota.worker.spec import WorkerSpec
 from rota.worker.summary import Summary
 from rota.worker.worker import Worker
@@ -147,6 +149,10 @@ class Hand:
         """The worker's part of a class."""
         [part] = [part for part in self.worker.services if isinstance(part, kind)]
         return part
+
+    def is_refused(self, attempt: Attempt) -> bool:
+        """Whether the database refused the outcome of an attempt that ended, and still may."""
+        return attempt in self.part(Finisher)._refused.cases
 
     def _hear(self, event: Event) -> None:
         self.events.append(event)

@@ -22,7 +22,6 @@ VERBS: dict[str, Callable[[Attempt], None]] = {
     "stop": lambda attempt: attempt.stop(LOST, "lost", NOW),
     "end": lambda attempt: attempt.end(DONE, NOW),
     "lose": lambda attempt: attempt.lose(),
-    "put_off": lambda attempt: attempt.put_off(),
     "abandon": lambda attempt: attempt.abandon(),
 }
 

@@ -23,7 +23,6 @@ from rota.store import ops
 from rota.store.db import Database
 from rota.store.link import StoreLink
 from rota.upkeep.reaper import Reaper
-from rota.worker.attempt import State
 from rota.worker.claimer import Claimer
 from rota.worker.lease_keeper import LeaseKeeper
 from tests.store.work import FAIL, SUCCEED, insert
@@ -198,7 +197,7 @@ async def test_the_last_report_of_progress_waits_with_the_outcome(
         if is_locked:
             other.execute("select from rota.job where id = %s for update", [job])
         go.set()
-        await aeventually(lambda: attempt.state is State.UNWRITTEN or count_lock_waits(connection))
+        await aeventually(lambda: hand.is_refused(attempt) or count_lock_waits(connection))
         other.rollback()
     assert value(connection, "select progress -> 'done' from rota.job_history") == 1
 
@@ -253,7 +252,7 @@ async def test_a_locked_row_does_not_stop_its_batch(
         # From here on these two are known, and nothing waits for them: with each wait the ends of
         # others would wait as well.
         await aeventually(
-            lambda: all(one.state is State.UNWRITTEN for one in list(hand.worker.attempts.values()))
+            lambda: all(hand.is_refused(attempt) for attempt in list(hand.worker.attempts.values()))
         )
         waits = (
             "select count(*) from pg_stat_activity where datname = current_database() "

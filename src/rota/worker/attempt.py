@@ -54,9 +54,8 @@ class State(StrEnum):
     STOPPING = "stopping"
     """The worker stops it; `stopped` says how it ends."""
     ENDED = "ended"
-    """Its outcome is known and not yet written. After a timeout the handler may still run."""
-    UNWRITTEN = "unwritten"
-    """The database refuses its outcome; the worker tries again after a pause."""
+    """Its outcome is known and not yet written: maybe the database refuses it for now. After a
+    timeout the handler may still run."""
     LOST = "lost"
     """Another claim has the job: the handler is stopped, and nothing is written."""
     ABANDONED = "abandoned"
@@ -81,14 +80,9 @@ TRANSITIONS: Mapping[tuple[State, str], State] = {
     (State.RUNNING, "lose"): State.LOST,
     (State.STOPPING, "lose"): State.LOST,
     (State.ENDED, "lose"): State.LOST,
-    (State.UNWRITTEN, "lose"): State.LOST,
     (State.LOST, "lose"): State.LOST,
     (State.ABANDONED, "lose"): State.LOST,
-    (State.ENDED, "put_off"): State.UNWRITTEN,
-    (State.UNWRITTEN, "put_off"): State.UNWRITTEN,
-    (State.ABANDONED, "put_off"): State.ABANDONED,
     (State.ENDED, "abandon"): State.ABANDONED,
-    (State.UNWRITTEN, "abandon"): State.ABANDONED,
     (State.LOST, "abandon"): State.LOST,
 }
 """Every move of an attempt. Any other move is a bug of the worker."""
@@ -114,7 +108,6 @@ _BEGIN = _Moves("begin")
 _STOP = _Moves("stop")
 _END = _Moves("end")
 _LOSE = _Moves("lose")
-_PUT_OFF = _Moves("put_off")
 _ABANDON = _Moves("abandon")
 
 
@@ -127,10 +120,6 @@ class Runs(Protocol):
 
     def stop(self, attempt: Any) -> None:
         """Interrupt a handler that was asked to stop, if that is possible."""
-
-
-class Calls(Protocol):
-    task: asyncio.Task[None] | None
 
 
 class Shares(Protocol):
@@ -292,8 +281,9 @@ class Attempt(msgspec.Struct, eq=False):
 
     def find_task(self) -> asyncio.Task[None] | None:
         """Return the task of its handler, or of the call that has it; None: there is none."""
-        run: Attempt | Calls | None = self if self.pack is None else self.pack.current
-        return None if run is None else run.task
+        run = self if self.pack is None else self.pack.current
+        task: asyncio.Task[None] | None = None if run is None else run.task
+        return task
 
     def is_seen_by(self, entered: object) -> bool:
         """Whether the running code has `entered` this attempt."""
@@ -415,10 +405,6 @@ class Attempt(msgspec.Struct, eq=False):
     def lose(self) -> None:
         """Note that another claim has the job. Called by the executor and the finisher."""
         self.state = _LOSE[self.state]
-
-    def put_off(self) -> None:
-        """Note that the database refuses its outcome. Called by the finisher."""
-        self.state = _PUT_OFF[self.state]
 
     def abandon(self) -> None:
         """Note that its handler continues without a slot. Called by the executor."""

@@ -423,7 +423,6 @@ class Finisher(Service):
             self.bus.emit(PayloadUnread.of(attempt.job, self._worker, reason=reason))
 
     def _put_off(self, attempt: Attempt, refused: Refused) -> None:
-        attempt.put_off()
         case = self._refused.put(attempt)
         tried_s = self.clock.monotonic() - case.since
         for_s = TRY_FOR_S if refused.of_row or self._is_drain else None

@@ -209,9 +209,8 @@ class ClaimRequest:
 
     def sort(self, seen: Sequence[Job | RefusedClaim | HeldUp]) -> list[GroupAnswer]:
         """Return what a claim found for each group; `seen` is in the order of the starts."""
-        by_queue: dict[str, list[Job | RefusedClaim | HeldUp]] = {}
-        for job in seen:
-            by_queue.setdefault(job.queue, []).append(job)
+        queues = {job.queue for job in seen}
+        by_queue = {queue: [job for job in seen if job.queue == queue] for queue in queues}
         return [_sort_for(group, by_queue) for group in self.groups]
 
 

@@ -47,8 +47,7 @@ def classify(error: BaseException, retry_on: Errors = (), fatal_on: Errors = ())
     A status code in fatal_on and retry_on decides; then the class in them that is the nearest in
     the error's method resolution order; fatal_on on a tie; then the defaults. Only the error itself
     counts, not its cause. A group is fatal if all its errors are. An error that is known by its
-    class alone may name its rule: `rota_rule`.
-    """
+    class alone may name its rule: `rota_rule`."""
     seen = replace(_classify(error, retry_on, fatal_on), is_endpoint=is_endpoint_failure(error))
     named = _read(type(error), "rota_rule")
     if isinstance(named, str) and seen.rule in _BY_CLASS:

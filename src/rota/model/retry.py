@@ -53,11 +53,9 @@ class RetryPolicy(ABC):
         return max(LEAST_S, self.delay_s(attempt) * (1 + stray))
 
     def delay_asked_for_s(self, asked_s: float, attempt: int, job_id: int, claims: int) -> float:
-        """Return the seconds to wait where a server asks for a wait, with jitter that only adds.
-
-        From the second attempt on it is at least the policy's delay after the attempt before: a
-        server that always asks for a second would otherwise use up all attempts in an outage.
-        """
+        """Return the seconds to wait where a server asks for a wait, with jitter that only adds:
+        at least the policy's delay after the attempt before, if any. A server that always asks for
+        a second would otherwise use up all attempts in an outage."""
         least_s = self.delay_s(attempt - 1) if attempt > 1 else LEAST_S
         return max(asked_s, least_s) * (1 + self.jitter * _fraction(job_id, claims))
 

@@ -83,10 +83,8 @@ def settle(
     limit: str | None = None,
 ) -> Transition:
     """Decide the outcome of a running job. `results`: of the jobs that it waited for; `limit`: the
-    rate limit that let it start, as in `job.waits_for`.
-
-    The same facts always give the same answer: the jitter is a hash of (id, claims).
-    """
+    rate limit that let it start, as in `job.waits_for`. The same facts always give the same
+    answer: the jitter is a hash of (id, claims)."""
     match end:
         case Succeeded(result_json):
             return Transition("succeed", Status.SUCCEEDED, result_json=result_json)

@@ -23,18 +23,9 @@ _LADDER = (("s", 1), ("min", 60), ("h", 3600), ("d", 86400))
 def seconds(
     value: timedelta | str, *, name: str, least: float | None = None, most: float | None = None
 ) -> float:
-    """Return a duration in seconds.
-
-    Args:
-        value: a `timedelta`, or numbers with the units w, d, h, m, s, ms, the larger unit
-            first, each at most once.
-        name: the argument's name, for the error.
-        least: the shortest that is accepted, in seconds. Defaults to 0.
-        most: the longest that is accepted, in seconds. Defaults to a hundred years.
-
-    Raises:
-        UsageError: the value is a bare number, negative, out of range or no duration.
-    """
+    """Return a duration in seconds: of a `timedelta`, or of numbers with the units w, d, h, m, s,
+    ms, the larger unit first, each at most once. Raises UsageError, which calls it `name`, if it is
+    a bare number, no duration, or outside of 0 … a hundred years or of `least` … `most` seconds."""
     result_s = _parse(value, name)
     shortest_s, longest_s = least or 0.0, LONGEST_S if most is None else most
     if not shortest_s <= result_s <= longest_s:
@@ -60,10 +51,8 @@ def format_interval(of_s: float | None) -> str | None:
 
 def words(seconds: float) -> str:
     """Format a duration for people: "250 ms", "10 s", "2 min 40 s", "85 min", "1 h 30 min", "3 d".
-
     A unit is used for exactly one of it, and from one and a half on. Below ten of it, the next
-    smaller unit gives the rest: exact to 5 %.
-    """
+    smaller unit gives the rest: exact to 5 %."""
     if seconds < 1:
         return f"{round(seconds * 1000)} ms"
     whole_s = round(seconds)

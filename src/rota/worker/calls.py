@@ -1,8 +1,6 @@
-"""One call of a handler that takes many jobs: which of them it gets, and how each of them ends.
-
-After an error that may be one job's fault each half is called again, in the same slot, until that
-job is alone.
-"""
+"""One call of a handler that takes many jobs: which jobs it gets, and how each job ends. After an
+error that may be one job's fault each half is called again, in the same slot, until that job is
+alone."""
 
 from __future__ import annotations
 
@@ -175,10 +173,7 @@ class Call:
 
     def find_halves(self, end: End) -> list[Call]:
         """Return a call for each half of the jobs that may be at fault for what the handler raised,
-        and take them from this call. None: each job has its own outcome.
-
-        A job that was cancelled may be at fault.
-        """
+        and take these jobs from this call. No call: each job has its own outcome."""
         if len(self.called) < 2 or not self._may_be_of_one_job(end):
             return []
         # Not a job with a single attempt: it may begin once only.

@@ -425,7 +425,7 @@ class Claimer(Service):
         return max(0.0, min((group.search_at for group in urgent), default=math.inf) - now)
 
     def _find_due_in_s(self, sent: SentClaim, claimed: Claimed, told: int, now: float) -> float:
-        """Return in how many seconds a job is due, or the worker may ask which one is next."""
+        """Return in how many seconds a job is due, or the worker may ask when the next job is."""
         found = claimed.count()
         if sent.request.is_for_urgent:
             return math.inf

@@ -1,8 +1,6 @@
-"""Packs: attempts that share a slot, because one call of their handler takes them together.
-
-A pack is one unit in the buffer, and attempts join it there. In its slot it waits until its runner
-has all attempts, and then belongs to the runner until the last attempt has left.
-"""
+"""Packs: attempts that share a slot, because one call of their handler takes them together. A pack
+is one unit in the buffer, and attempts join it there. In its slot it waits until its runner has all
+attempts, and then belongs to the runner until the last attempt has left."""
 
 from __future__ import annotations
 

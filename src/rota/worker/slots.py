@@ -1,9 +1,7 @@
-"""Slots that some queues share, and the claimed jobs that wait for a slot. Only counts and queues:
-the executor starts jobs. A pack of jobs that share a slot counts as one job.
-
-A job with a priority above 0 is *urgent*, any other is *ordinary*. Ordinary jobs leave some slots
-free, so that an urgent job never waits for slow ordinary ones to end.
-"""
+"""Slots that some queues share, and the claimed jobs that wait for a slot. The executor starts the
+jobs. A pack of jobs that share a slot counts as one job. A job with a priority above 0 is *urgent*,
+any other is *ordinary*. Ordinary jobs leave some slots free, so that an urgent job never waits for
+slow ordinary jobs to end."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Lets few suspects begin at once. Suspects are jobs whose worker was lost with them.
-
-A suspect may have killed the worker. So after each loss a quarter as many begin together: soon the
-job at fault is alone, and only that job is charged. A call of many jobs is a turn of many suspects.
-"""
+"""Lets few suspects begin at once. Suspects are jobs whose worker was lost with them, and any of
+them may have killed it. So after each loss a quarter as many begin together: soon the job at fault
+is alone, and only that job is charged. A call of many jobs is a turn of many suspects."""
 
 from __future__ import annotations
 
@@ -110,7 +108,7 @@ class Suspects:
 
 
 def _count_together(attempt: Attempt) -> int:
-    """Return how many suspects may be together if this is one of them."""
+    """Return how many suspects may be together with this suspect, itself included."""
     if attempt.max_attempts == 1 or attempt.job_type.rules.dead_if_lost:
         return 1  # its loss is charged, whoever was at fault
     chunk = attempt.job_type.chunk
@@ -119,7 +117,7 @@ def _count_together(attempt: Attempt) -> int:
 
 
 def _survives_at(suspect: Attempt, losses: int, now: float) -> float:
-    """Return when a suspect has run long enough for one with so many losses to begin."""
+    """Return when a suspect has run long enough for a suspect with so many losses to begin."""
     if suspect.began_at is None:
         return now + ASK_AGAIN_S
     most = max(suspect.job.losses, losses)

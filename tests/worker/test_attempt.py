@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
 import pytest
 
@@ -72,11 +73,11 @@ def test_what_another_claim_has_stays_lost_whatever_its_handler_does() -> None:
 def test_the_first_deadline_of_a_stop_stands_with_its_outcome() -> None:
     attempt = make_attempt("admit", "begin")
     attempt.stop(Cancel("not needed"), "cancelled")
-    assert not attempt.is_overdue(NOW)
+    assert attempt.stop_deadline == inf
     attempt.stop(LOST, "lost", NOW + 1)
     attempt.stop(HandedBack("the worker is going down"), "down", NOW)
     assert attempt.stop_outcome is LOST
-    assert [attempt.is_overdue(NOW + passed_s) for passed_s in (0, 1)] == [False, True]
+    assert attempt.stop_deadline == NOW + 1
 
 
 @rule("M87")

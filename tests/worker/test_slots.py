@@ -196,17 +196,16 @@ def test_a_group_is_searched_for_urgent_jobs_alone_after_a_while_or_when_one_end
     ordinary, urgent = claimed_job(1), claimed_job(2, priority=1)
     group.take_slots([ordinary])
     group.note_search(10.0, has_more=False)
-    assert not group.is_search_due(10.0) and not group.needs_claim
-    assert group.is_search_due(10.0 + URGENT_S)
+    assert group.search_at == 10.0 + URGENT_S and not group.needs_claim
     group.hasten_search()
-    assert not group.is_search_due(10.0) and group.is_search_due(10.0 + URGENT_LEAST_S)
+    assert group.search_at == 10.0 + URGENT_LEAST_S
     group.note_search(11.0, has_more=True)
-    assert group.is_search_due(11.0) and group.needs_claim
+    assert group.search_at <= 11.0 and group.needs_claim
     group.take_slots([urgent])
     group.note_search(12.0, has_more=False)
     assert not group.needs_claim
     group.free_slots([urgent])
-    assert group.is_search_due(12.0) and group.needs_claim
+    assert group.search_at <= 12.0 and group.needs_claim
     group.note_search(13.0, has_more=False)
     group.free_slots([ordinary])
     assert group.needs_claim and group.wanted_ordinary == 1

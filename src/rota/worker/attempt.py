@@ -276,9 +276,6 @@ class Attempt(msgspec.Struct, eq=False):
             return 0.0
         return self.ended_at - self.began_at
 
-    def is_overdue(self, now: float) -> bool:
-        return not self.is_over and now >= self.stop_deadline
-
     def find_task(self) -> asyncio.Task[None] | None:
         """Return the task of its handler, or of the call that has it; None: there is none."""
         run = self if self.pack is None else self.pack.current
@@ -450,8 +447,8 @@ class Attempt(msgspec.Struct, eq=False):
             return HandedBack("it was stopped before it began")
         if now - self.renewed_at > self.lease_s * LEASE_SHARE:
             return HandedBack("its lease ran out before it began")
-        if self.job.expires_at is not None and (late_s := now - self.expires_at) >= 0:
-            return Expired(late_s)
+        if now >= self.expires_at:
+            return Expired(now - self.expires_at)
         return None
 
     def hand_back_unstarted(self, what: str, error: Exception, now: float) -> End:
@@ -466,11 +463,11 @@ class Attempt(msgspec.Struct, eq=False):
 
     @property
     def expires_at(self) -> float:
-        """When a job with an expiry is past it: by the database's clock at the claim, then ours."""
-        assert self.job.expires_at is not None
+        """When its job expires, by the database's clock at the claim, then ours; inf: never."""
+        if self.job.expires_at is None:
+            return inf
         assert self.job.started_at is not None
-        left_s = (self.job.expires_at - self.job.started_at).total_seconds()
-        return self.claimed_at + left_s
+        return self.claimed_at + (self.job.expires_at - self.job.started_at).total_seconds()
 
 
 def _wait_for_key(missing: SecretKeyMissing) -> HandedBack:

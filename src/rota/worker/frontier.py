@@ -280,7 +280,7 @@ class Frontiers:
         for group in groups:
             group.measure(now)
             jobs, ordinary = group.wanted, group.wanted_ordinary
-            if jobs <= 0 or not (ordinary or group.is_search_due(now)):
+            if jobs <= 0 or not (ordinary or now >= group.search_at):
                 continue
             at = first % len(group.queues)
             queues = group.queues[at:] + group.queues[:at]

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from math import inf
 from operator import attrgetter
 from typing import Any
 
@@ -61,8 +60,7 @@ class Pack:
             attempt.pack = self
         if self.buffered_at > now:
             ends = [
-                min(attempt.begin_by, _find_expiry(attempt)) - EXPIRY_MARGIN_S
-                for attempt in attempts
+                min(attempt.begin_by, attempt.expires_at) - EXPIRY_MARGIN_S for attempt in attempts
             ]
             self.buffered_at = max(now, min([self.buffered_at, *ends])) if self.room else now
 
@@ -163,7 +161,3 @@ def _count_places(job_type: Declaration, *, has_lane: bool) -> int:
     if not has_lane:
         return job_type.chunk.jobs_max
     return min(job_type.chunk.jobs_max, job_type.options.group_capacity)
-
-
-def _find_expiry(attempt: Attempt) -> float:
-    return inf if attempt.job.expires_at is None else attempt.expires_at

@@ -269,7 +269,7 @@ class CallRunner:
 
     def _go_on(self, pack: Pack) -> None:
         """Make the next call of a pack that has all its jobs, unless a call runs. From Python 3.12
-        a call may be over before `_begin_call` returns; then this loop goes on."""
+        a call may be over before the runner returns; then this loop goes on."""
         if pack in self._going_on:
             return
         self._going_on.add(pack)
@@ -282,19 +282,16 @@ class CallRunner:
                 if not pack.calls:
                     return
                 pack.current = call = pack.calls.popleft()
-                if not self._begin_call(call):
+                call.items = self._read_items(call)
+                if not call.attempts:
                     pack.current = None
+                    continue
+                codec = call.job_type.item_codec
+                assert codec is not None
+                given = {codec.parameter: call.items}
+                self._runner.call(call.job_type, [(call, given)], self._take_end)
         finally:
             self._going_on.remove(pack)
-
-    def _begin_call(self, call: Call) -> bool:
-        call.items = self._read_items(call)
-        if not call.attempts:
-            return False
-        codec = call.job_type.item_codec
-        assert codec is not None
-        self._runner.call(call.job_type, [(call, {codec.parameter: call.items})], self._take_end)
-        return True
 
     def _read_items(self, call: Call) -> list[Any]:
         """Return the items of a call. End the attempts whose items cannot be read."""

@@ -147,10 +147,6 @@ class SlotGroup:
 
     # When to search for urgent jobs
 
-    def is_search_due(self, now: float) -> bool:
-        """Whether it is time to claim, if only urgent jobs are wanted."""
-        return now >= self.search_at
-
     def note_search(self, now: float, *, has_more: bool) -> None:
         self._searched_at = now
         self.search_at = 0.0 if has_more else now + URGENT_S

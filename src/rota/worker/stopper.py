@@ -122,7 +122,7 @@ class Stopper:
         if is_late and not attempt.is_over and attempt.stop_deadline == inf:
             why = f"it ran longer than its timeout of {timeout_s:g} s"
             self._stop(attempt, Errored(AttemptTimeout(timeout_s)), why)
-        if attempt.is_overdue(now):
+        if now >= attempt.stop_deadline and not attempt.is_over:
             has_begun = attempt.began_at is not None
             self._end(attempt, (attempt.stop_outcome if has_begun else None) or NOT_BEGUN)
         call = None if attempt.pack is None else attempt.pack.current

@@ -44,7 +44,7 @@ table; on a large table SHARE rules."""
 SHARE = 0.01
 """The share of one connection's time for each depth, over all workers."""
 ENDED_SHARE = 0.04
-"""The same for looks back after ended transactions."""
+"""The share of one connection's time for looks back after ended transactions."""
 ENDED_PERIOD_S = (0.06, 0.5)
 """The shortest and the longest time between two looks back after ended transactions. Up to
 ENDED_SHALLOW_S the longest counts more than the share."""

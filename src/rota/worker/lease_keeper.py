@@ -129,7 +129,7 @@ class LeaseKeeper(Service):
         self._health.note_answer()
 
     async def _renew(self, now: float) -> None:
-        """Renew due leases; at a check for cancels all, also of jobs that wait for a slot."""
+        """Renew due leases; at a check for cancels all, even of jobs that wait for a slot."""
         checks_all = self._cancel_checks > 0 and now >= self._check_at
         if checks_all:
             self._cancel_checks -= 1

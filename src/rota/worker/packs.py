@@ -36,7 +36,7 @@ class Pack:
         self.room = chunk.jobs_max
         """How many more attempts may join."""
         self.buffered_at = first.buffered_at
-        """Since when it waits for a slot; before, for more jobs. A suspect waits for none."""
+        """Since when it waits for a slot, no longer for more jobs. A suspect waits for no job."""
         if chunk.wait_s and not first.is_suspect:
             # The leases of waiting attempts run on.
             self.buffered_at += min(chunk.wait_s, first.lease_s / 2)

@@ -24,7 +24,7 @@ ORDINARY_MAX = 0
 URGENT_S = 0.5
 """Seconds between two searches for urgent jobs alone, while ordinary jobs have all their slots."""
 URGENT_LEAST_S = 0.05
-"""The same when a wake-up ends the pause: it may have come for ordinary jobs."""
+"""Seconds from a search to the next after a wake-up, which may have come for ordinary jobs."""
 
 
 class Unit(Protocol):
@@ -49,7 +49,7 @@ class SlotGroup:
         self.running = 0
         self.waiting = 0
         self.coming = 0
-        """Claimed jobs on their way to the buffer, also jobs that are held or wait for breakers."""
+        """Claimed jobs that are not in the buffer yet, even if held or waiting for breakers."""
         self.held: list[Any] = []
         """What goes into the buffer later."""
         self.jobs_a_slot = 1.0
@@ -61,7 +61,7 @@ class SlotGroup:
         """How many jobs to have: one for each slot, and the jobs claimed ahead."""
         self.low = slots // 2
         self.ordinary_target = self.ordinary_slots
-        """As `target`, of ordinary jobs: the pace of urgent jobs says nothing of them."""
+        """How many ordinary jobs to have: the pace of urgent jobs says nothing of ordinary jobs."""
         self.ordinary_low = self.ordinary_slots // 2
         self.ahead_max = PREFETCH_MAX
         """Most jobs to claim ahead, by the size of the last claimed jobs."""
@@ -178,7 +178,7 @@ class SlotGroup:
             self.search_at = 0.0  # more of its kind may be due
 
     def note_ended(self, units: Sequence[Unit]) -> None:
-        """Count jobs that ended, also jobs that never had a slot."""
+        """Count jobs that ended, even if they never had a slot."""
         self.ended += len(units)
         self.urgent_ended += _count_urgent(units)
 

@@ -41,8 +41,8 @@ class Suspects:
         self._waiting: dict[Attempt, float] = {}
         """Since when each waits for its turn."""
         self._turns = 0
+        """How many turns there were since `_turns_since`."""
         self._turns_since = clock.monotonic()
-        """How many turns there were, and since when."""
 
     @property
     def waiting(self) -> Collection[Attempt]:

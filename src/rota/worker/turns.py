@@ -19,7 +19,7 @@ class Turns:
         self.waiting: dict[Attempt, float] = {}
         """By attempt, when it is looked at next."""
         self._order: list[tuple[float, int, Attempt]] = []
-        """The same as a heap; entries with another time are void."""
+        """A heap of the attempts that wait; an entry whose time is not in `waiting` is void."""
         self._count = count()
 
     def take(self, attempts: Iterable[Attempt], now: float) -> None:

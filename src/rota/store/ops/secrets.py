@@ -31,12 +31,11 @@ def read_sealed(place: str, after: int, limit: int) -> Operation[list[SealedRow]
 
 def write_sealed(place: str, rows: Sequence[tuple[str, str, str]]) -> Operation[int]:
     """Write rows of (ref, old document, new document) if the old one stands; return how many."""
-    if place == "package":
-        count = 0
-        for table, old, new in rows:
-            [(written,)] = yield Query("package_seal", {"place": table, "old": old, "new": new})
-            count += written
-        return count
-    refs, olds, news = map(list, zip(*rows, strict=True))
-    params = {"place": place, "refs": refs, "olds": olds, "news": news}
-    return (yield Query("secrets_write", params))[0][0]  # type: ignore[no-any-return]
+    by_table = [(row[0], [row]) for row in rows] if place == "package" else [(place, [*rows])]
+    count = 0
+    for table, some in by_table:
+        refs, olds, news = map(list, zip(*some, strict=True))
+        params = {"place": table, "refs": refs, "olds": olds, "news": news}
+        [(written,)] = yield Query("sealed_write", params)
+        count += written
+    return count

@@ -1,8 +1,8 @@
--- Finds lanes with jobs that hold a place or wait for one, by group key: p_group_key, or lanes that
--- a dead job halts, or all after p_after. p_limit NULL: all of these. Of a lane it counts up to
--- 10,000 jobs and lists up to 100 that hold a place.
---   capacity    how many may run at once when the next job begins or, if none waits, when the last
---               one began
+-- Finds lanes with jobs that hold a place or wait for a place, by group key: p_group_key, or lanes
+-- that a dead job halts, or all after p_after. p_limit NULL: all of these. Of a lane it counts up
+-- to 10,000 jobs and lists up to 100 that hold a place.
+--   capacity    how many may run at once when the next job begins or, if no job waits, when the
+--               last job began
 --   holders     jobs that hold a place: id, job_type, status, and since when they have that status
 --   waiting     jobs of the lane without a place, due or to come
 --   oldest_due  the earliest run_at of the due jobs without a place

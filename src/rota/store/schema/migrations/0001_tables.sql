@@ -104,7 +104,7 @@ create index job_lease on job (locked_until) where status = 'running';
 
 -- The next two are for jobs with a lane, a cap, a limit or a breaker: other INSERTs open both and
 -- prepare their conditions, so the indexes are few and the conditions short. The jobs of a lane:
--- the dead, those with a place, and the rest in the order of getting one.
+-- dead jobs, jobs with a place, and the rest in the order of getting a place.
 create index job_lane on job (group_key, in_lane, priority desc, run_at, id)
   where group_key is not null;
 
@@ -320,7 +320,7 @@ create table rate_limit (
 );
 
 -- How far the starts of one key are given away: the row with the highest version. Each batch of
--- jobs writes a new row and deletes the one before: a reader meets the new row first, however many
+-- jobs writes a new row and deletes the row before: a reader meets the new row first, however many
 -- dead versions an old snapshot keeps.
 create table rate_limit_key (
   name text not null,
@@ -357,7 +357,7 @@ create table breaker (
   opened_at timestamptz,                         -- since when it has not been closed
   -- When it was last closed: failures of attempts that began before do not count.
   closed_at timestamptz,
-  forget_at timestamptz,                         -- of a closed one: from then on it says nothing
+  forget_at timestamptz,                         -- of a closed breaker: then it says nothing
   reason text,                                   -- the failure, or why a person changed it
   changed_at timestamptz not null default clock(),
   changed_by text,                               -- NULL: a worker
@@ -370,8 +370,8 @@ create index breaker_active on breaker (name, key) where state <> 'closed';
 -- Every claim reads this index: it has none of the many row versions of a queue's other columns.
 create index queue_paused on queue (name) where paused_at is not null;
 
--- Jobs that are followed as one, its members, and what is enqueued when they have ended. The counts
--- of now are these and the rows of batch_delta.
+-- Jobs that are followed together, its members, and what is enqueued when they have ended. The
+-- counts of now are these and the rows of batch_delta.
 create table batch (
   id bigint generated always as identity primary key,
   parent bigint,                                 -- the batch of which it is a member; NULL: none
@@ -624,7 +624,7 @@ create index schedule_run_enqueued on schedule_run (enqueued_at);
 -- The live runs of a schedule, without dead ones, of which there may be many.
 create index job_schedule on job (schedule, id) where schedule is not null and status <> 'dead';
 
--- The releases that workers ran. The newest release is the one whose first worker started last: a
+-- The releases that workers ran. The first worker of the newest release started last: a
 -- rollback makes the old release the newest again.
 create table release (
   name text primary key,
@@ -755,8 +755,8 @@ insert into alert_rule (name, kind, at_least, factor, period, severity, critical
   ('limit backlog', 'limit_backlog', 1, null, '1 hour', 'warning', null),
   ('packages', 'package', 1, null, '1 minute', 'warning', null);
 
--- What a rule has found: one row for each subject, from its first firing on. `notifications` counts
--- those of the subject and only grows. A writer names the count that it read: only one worker wins.
+-- What a rule has found: one row for each subject, from its first firing on. `notifications` is
+-- their number and only grows. A writer names the count that it read: only one worker wins.
 create table alert (
   rule text not null references alert_rule on update cascade on delete cascade,
   -- An error type, a queue, a job type or a schedule; '': the rule has a single subject.

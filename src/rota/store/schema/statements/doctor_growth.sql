@@ -3,8 +3,8 @@
 --   begins); limit int (most running jobs, jobs of a lane and keys of a limit to read); names int
 --   (most lanes and limits); deltas int (most changes of batches to count)
 -- Rows: facts text (JSON: live jobs as the server estimates them, bytes of the live table,
---   inserted, updated, deadlocks since the statistics began, sessions: Rota's own, waiting: those
---   of them that wait for a lock; workers alive, teams: their sets of job types; single: queue,
+--   inserted, updated, deadlocks since the statistics began, sessions: Rota's own, waiting: how
+--   many of these wait for a lock; workers alive, teams: their sets of job types; single: queue,
 --   waiting_s of queues that have one slot in all and are not paused; reporting: running jobs that
 --   report progress; uncounted: changes of batches that are not counted yet;
 --   lanes: group_key, jobs [due and without a place], waiting_s [of the next] of lanes of which a
@@ -38,7 +38,7 @@ select json_build_object(
   'workers', (select count(*) from alive),
   'teams', (select coalesce(json_agg(distinct a.job_types), '[]') from alive a),
   'single', (
-    select coalesce(json_agg(one), '[]')
+    select coalesce(json_agg(single), '[]')
     from (
       select
         h.queue,
@@ -53,7 +53,7 @@ select json_build_object(
           having bool_and(a.queues ->> h.queue is not null)
         ) = 1
       group by h.queue
-    ) one
+    ) single
   ),
   'reporting', (
     select count(*)

@@ -1,10 +1,10 @@
 -- Read what ended in the last hours, as the roll-up has counted it, latest hour first.
--- Parameters: hours int (with the current one); job_type text (NULL: all); queue text (NULL: all)
+-- Parameters: hours int (with the current hour); job_type text (NULL: all); queue text (NULL: all)
 -- Rows: complete_to timestamptz (the figures are complete up to it); job_type text;
 --   hour timestamptz; succeeded int8; succeeded_late int8; retried int8; dead int8; cancelled int8;
 --   releases text; waited text; ran text. A row for each hour, type and queue; if nothing ended,
---   one with NULL from job_type on. releases, waited and ran are JSON: failed attempts by release,
---   times by bucket.
+--   one row with NULL from job_type on. releases, waited and ran are JSON: failed attempts by
+--   release, times by bucket.
 -- Locks: none; index stat_hour_pkey.
 -- Keeps: M85, with a bound on the rows read: the rows of the hours asked for.
 select

@@ -1,4 +1,4 @@
--- List lanes with jobs that hold a place or wait for one, by group key.
+-- List lanes with jobs that hold a place or wait for a place, by group key.
 -- Parameters: group_key text (NULL: all); halted boolean (only lanes that a dead job halts);
 --   after text (only later ones; NULL: from the first); limit int
 -- Rows: group_key text; capacity int2; held int4; holders text (JSON: id, job_type, status, since);

@@ -1,7 +1,7 @@
 -- Read what may hold live jobs back: their lanes, a cap, a pause.
 -- Parameters: ids int8[]
 -- Rows: id int8; now timestamptz; holds boolean (it holds a place of its lane); held int4 (places
---   of its lane that others hold); holders text (JSON of the first four that hold one: id, status,
+--   of its lane that others hold); holders text (JSON of the first four holders: id, status,
 --   since); next int8 (the first due job of its lane that waits for a place); max_running int4;
 --   running int4 (of the cap that it waits for); paused text (everything, or its queue); paused_at
 --   timestamptz; paused_by text; mismatched text[] (releases that could not read its payload);

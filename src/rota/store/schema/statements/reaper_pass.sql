@@ -12,7 +12,7 @@
 select
   :schema.clock() as started,
   r.id, r.job_type, r.claims, r.attempts, r.worker, r.status, r.run_at, r.reason
-from (select) one
+from (select) always
 left join :schema.job_reap(
   :since::timestamptz,
   :limit::int,

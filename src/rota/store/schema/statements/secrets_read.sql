@@ -3,7 +3,7 @@
 --   before); limit int (rows to read)
 -- Rows: ref text; at int8; document text (NULL: nothing is sealed in the last row, at any depth)
 -- Locks: none; indexes job_pkey, job_history_id and batch_pkey. All schedules are one portion.
--- Keeps: M45, a rotation goes on where another one stopped.
+-- Keeps: M45, a rotation goes on where another rotation stopped.
 with portion as materialized (
   (
     select j.id::text as ref, j.id as at, j.payload as document

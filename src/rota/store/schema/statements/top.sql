@@ -9,8 +9,8 @@
 --   stopped, is_alive, state [of liveness_of], succeeded, failed, dead, of which the last three
 --   are NULL for a worker in another language; finished_per_s: of the workers that were seen within
 --   a heartbeat; waits: as of waits_now; batches: id, total, succeeded, dead, cancelled, made_s, of
---   those that have not ended; errors: job, job_type, attempt, outcome, error_type, message, ago_s;
---   dead)
+--   batches that have not ended; errors: job, job_type, attempt, outcome, error_type, message,
+--   ago_s; dead)
 -- Locks: none; indexes job_ready, job_lease, job_dead, job_waits, job_put_off, attempt_finished,
 --   batch_live.
 -- Keeps: M85, with a bound on the rows read.

@@ -13,13 +13,11 @@
 --   known jsonb (queue to known priorities, for the probe);
 --   upkeep jsonb (what upkeep_due is asked; NULL: nothing);
 --   poll text (what other idle workers hear of this claim; NULL: nothing)
--- Rows: {claimed}; started timestamptz;
---   snapshot text (which transactions were under way when it looked); news text;
---   told bool (whether other workers hear of it).
---   For each paused queue a row with a queue and no id. The last row has neither, and is the only
---   one with started, snapshot and news. news is NULL, or JSON:
---   {"look_back": [[queue, to, asked_at]], "priorities": [[queue, priority]],
---   "next_in_s": seconds until the next job is due, "upkeep": what upkeep_due answers}.
+-- Rows: {claimed}; started timestamptz; snapshot text (which transactions were under way when it
+--   looked); news text; told bool (whether other workers hear of it). For each paused queue a row
+--   with a queue and no id. The last row has neither, and is the only row with started, snapshot
+--   and news. news is NULL, or JSON: {"look_back": [[queue, to, asked_at]], "priorities": [[queue,
+--   priority]], "next_in_s": seconds until the next job is due, "upkeep": what upkeep_due answers}.
 --   With priorities in it nothing was claimed, because one of them may be the most urgent.
 -- Locks: the rows it returns, with SKIP LOCKED; index job_ready.
 -- Keeps: M30, no job goes to two workers; M31, a claim is a lease; M22.

@@ -3,8 +3,8 @@
 --   release text; worker text; types text[]; leases interval[]; records bool[] (each one per type);
 --   room int[]; lo int[]; hi int[] (of each group of slots);
 --   queues text[]; priorities int2[]; after_run_at timestamptz[]; after_id int8[] (per branch)
--- Rows: {claimed}; started timestamptz; finished int8[] (the ids of the ended jobs).
---   A row for each job that was taken; one without an id: none was.
+-- Rows: {claimed}; started timestamptz; finished int8[] (the ids of the ended jobs). A row for each
+--   job that was taken; a row without an id: no job was taken.
 -- Locks: as job_finish_passing.
 -- Keeps: M31, a claim is a lease; M60, the next job of a lane is due at once.
 select

@@ -1,5 +1,5 @@
 -- Batches and the counts of their members up to now. outcome: succeeded, or failed, once all have
--- ended; NULL while a member, also a requeued one, has not.
+-- ended; NULL while a member, also a requeued member, has not.
 create or replace view {schema}.batches as
 select
   b.id, b.parent,

@@ -1,5 +1,5 @@
 -- Breakers: a row for each key that is open or has failures that count, and for each declared
--- breaker without such a key, as closed. `failures` are those that count while it is closed;
+-- breaker without such a key, as closed. `failures` are the failures that count while it is closed;
 -- waiting counts up to 10,000 jobs. key is NULL if the breaker has no keys, or for all of its keys.
 create or replace view {schema}.breakers as
 select

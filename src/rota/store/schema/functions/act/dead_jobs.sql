@@ -1,5 +1,5 @@
--- Counts the dead jobs, up to p_limit: of all types or one, died at any time or since then. Returns
--- also the types of the newest, and when the oldest of all died.
+-- Counts the dead jobs, up to p_limit: of all types or of p_job_type, died at any time or since
+-- p_since. Returns also the types of the newest, and when the oldest of all died.
 -- Locks: none; index job_dead.
 create or replace function {schema}.dead_jobs(
   p_limit int,

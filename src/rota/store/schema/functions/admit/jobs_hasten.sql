@@ -14,7 +14,7 @@ as $$
 declare
   v_queues text[];
   v_moved int := 0;
-  v_one bigint;
+  v_id bigint;
 begin
   begin
     with free as materialized (
@@ -43,8 +43,8 @@ begin
       raise;
     end if;
     if cardinality(p_ids) > 1 then
-      foreach v_one in array p_ids loop
-        v_moved := v_moved + {schema}.jobs_hasten(array[v_one], p_from, p_is_closed);
+      foreach v_id in array p_ids loop
+        v_moved := v_moved + {schema}.jobs_hasten(array[v_id], p_from, p_is_closed);
       end loop;
     end if;
     return v_moved;

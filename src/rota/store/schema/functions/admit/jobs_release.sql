@@ -16,7 +16,7 @@ as $$
 declare
   v_queues text[];
   v_released int := 0;
-  v_one bigint;
+  v_id bigint;
 begin
   if p_ids = '{}' then
     return 0;
@@ -50,8 +50,8 @@ begin
       raise;
     end if;
     if cardinality(p_ids) > 1 then
-      foreach v_one in array p_ids loop
-        v_released := v_released + {schema}.jobs_release(array[v_one], p_of_lane, p_keep_line);
+      foreach v_id in array p_ids loop
+        v_released := v_released + {schema}.jobs_release(array[v_id], p_of_lane, p_keep_line);
       end loop;
     end if;
     return v_released;

@@ -34,7 +34,7 @@ as $$
         'back_to', '1970-01-01 00:00:00+00'::timestamptz
       )
     end
-  from (select) one
+  from (select) always
   left join (
     select q.look_back_asked_at, q.look_back_to
     from {schema}.queue q

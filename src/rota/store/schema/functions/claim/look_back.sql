@@ -14,7 +14,7 @@ begin
   on conflict (name) do update
   set
     look_back_to = excluded.look_back_to,
-    -- Always later than the previous request: a worker sees only a later one.
+    -- Always later than the previous request: a worker sees only a later request.
     look_back_asked_at = greatest(
       excluded.look_back_asked_at,
       q.look_back_asked_at + interval '1 microsecond'

@@ -1,5 +1,5 @@
 -- Returns the priorities in use in a queue that a worker does not know, by one index descent for
--- each gap between known priorities and for each one found.
+-- each gap between known priorities and for each priority that it finds.
 create or replace function {schema}.unknown_priorities(p_queue text, p_known smallint[])
 returns setof smallint
 language plpgsql stable

@@ -1,6 +1,6 @@
 -- Writes what a claim is about to do, and says whether it may. p_place: of a step, how many steps
--- its handler has called, this one included; NULL: an effect. p_entry tells the intents of one
--- claim apart: a repeated call answers the same. p_not_done: when the intent was written of which a
+-- its handler has called, with this step; NULL: an effect. p_entry tells the intents of one claim
+-- apart: a repeated call answers the same. p_not_done: when the intent was written of which a
 -- person says that it did not happen; a later intent is another. Returns one row:
 --   begun      it is this claim's now; `earlier` says how many intents before it may have happened
 --   done       it has happened; with its result
@@ -10,7 +10,7 @@
 --   moved      the steps were called in another order before: `expected` was at this place, or,
 --              where that is NULL, this step was at another place
 --   lost       the claim does not hold its job any more
--- Locks: the row of the effect; waits for a transaction that inserts the same one.
+-- Locks: the row of the effect; waits for a transaction that inserts the same effect.
 -- Keeps: M52, an effect that may have happened is never repeated unasked; M32.
 create or replace function {schema}.effect_intend(
   p_id bigint,

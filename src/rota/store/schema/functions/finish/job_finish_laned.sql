@@ -1,7 +1,7 @@
 -- Does job_finish for jobs that may hold a place of a lane or count in a cap, and gives what
 -- becomes free to the jobs that wait for it.
 -- Locks: as job_finish; then as rooms_advance.
--- Keeps: M60, the next job of a lane is due with the commit that ends the one before it.
+-- Keeps: M60, the next job of a lane is due with the commit that ends the job before it.
 create or replace function {schema}.job_finish_laned(
   p_ids bigint[],
   p_claims int[],

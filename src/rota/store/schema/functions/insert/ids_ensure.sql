@@ -1,7 +1,7 @@
 -- Moves sequences that are behind their ids to the highest id; never backwards, so an id that a
 -- bulk has reserved stays its own. Returns the moved ones, with the last id of each.
--- Locks: only if one is behind, its sequence: nextval waits, and this call waits for transactions
---   that have called nextval. It reads all keys and runs.
+-- Locks: only sequences that are behind: nextval waits, and this call waits for transactions that
+--   have called nextval. It reads all keys and runs.
 -- Keeps: M2; no job gets the id of another.
 create or replace function {schema}.ids_ensure()
 returns table (sequence text, last_id bigint)

@@ -55,7 +55,7 @@ begin
       from fresh f;
     end if;
     if v_has_rules and v_refusal is null then
-      -- Asked without a call: where a type declares one, every INSERT comes here.
+      -- Asked without a call: where a type declares a key, every INSERT comes here.
       if exists (
         select from {schema}.job_type t
         join fresh f on f.job_type = t.name or f.job_type = any (t.aliases)

@@ -51,7 +51,8 @@ begin
     and p_types -> 0 ? a.attname;
   execute v_statement using p_types, p_release;
   get diagnostics v_count = row_count;
-  -- Two former names may have the same key: one key moves, the other stays until that one is free.
+  -- Two former names may have the same key: one key moves, and the other stays until the moved key
+  -- is free.
   update {schema}.idempotency i
   set job_type = moved.name
   from (

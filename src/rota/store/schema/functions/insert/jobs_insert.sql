@@ -2,7 +2,7 @@
 -- was not inserted, because its key is taken or a user's trigger left it out.
 --
 -- p_ids: ids from ids_reserve; NULL: it reserves them itself. p_payloads: an array of objects.
--- p_keys, p_groups: the idempotency and group keys; NULL: no job has one. p_common: an array of
+-- p_keys, p_groups: the idempotency and group keys; NULL: no job has a key. p_common: an array of
 -- objects, each for all jobs that share it: queue, job_type, payload_version, priority, run_at
 -- (NULL: now), delay_s (seconds from now), expires_s (seconds from run_at), max_attempts, timeout,
 -- group_capacity, meta and batch. p_which: each job's place in p_common, from 1; NULL: 1 for all.
@@ -106,11 +106,11 @@ begin
     from (
       select
         asked.*,
-        (one.value ->> 'delay_s')::float8 as delay_s,
-        (one.value ->> 'expires_s')::float8 as expires_s,
-        one.place
-      from jsonb_array_elements(p_common) with ordinality one(value, place)
-      cross join lateral jsonb_populate_record(null::{schema}.job, one.value) asked
+        (given.value ->> 'delay_s')::float8 as delay_s,
+        (given.value ->> 'expires_s')::float8 as expires_s,
+        given.place
+      from jsonb_array_elements(p_common) with ordinality given(value, place)
+      cross join lateral jsonb_populate_record(null::{schema}.job, given.value) asked
     ) u
   ),
   inserted as (

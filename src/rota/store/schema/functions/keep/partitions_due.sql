@@ -1,7 +1,7 @@
 -- Returns the commands that partitions need now; it runs none, because DETACH … CONCURRENTLY cannot
 -- run in a function. Of each table at most one partition is detached, an interrupted one first.
--- Detached tables older than the setting are dropped, or moved to the archive if there is one.
--- Partitions are recognised by their names.
+-- Detached tables older than the setting are dropped, or moved to the archive, if any. Partitions
+-- are recognised by their names.
 -- Locks: none.
 -- Keeps: M13, old history goes without making any other statement wait.
 create or replace function {schema}.partitions_due()

@@ -41,7 +41,7 @@ begin
     ('batches', 'batch', 't.ended_at', v_keep ->> 'history', true,
       format('(t.dead = 0 or t.ended_at < {schema}.clock() - %L::interval)', v_keep ->> 'dead'),
       ', part as (delete from {schema}.batch_part p using gone g where p.batch = g.id)'),
-    -- A key whose starts lie in the past is as free as an unknown one.
+    -- A key whose starts lie in the past is as free as an unknown key.
     ('limits', 'rate_limit_key',
       'greatest(t.tat, t.held_to, t.estimated_to, t.again_to, t.urgent_to)',
       '1 day', false, 'true', '')

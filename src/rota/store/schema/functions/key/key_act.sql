@@ -1,6 +1,6 @@
 -- Cancels or reschedules the job that holds a key (for key_cancel and key_reschedule). If that was
--- refused it looks the holder up again, because another job may have taken the key. Its rows are
--- those of the action, with the job's type: one row 'not found' without an id if no job holds the
+-- refused it looks the holder up again, because another job may have taken the key. It returns the
+-- rows of the action, with the job's type: one row 'not found' without an id if no job holds the
 -- key, and a row 'ambiguous' for each type if several do.
 -- Locks: the job, then its key, which is read without a lock: the end of a job locks its row first.
 create or replace function {schema}.key_act(

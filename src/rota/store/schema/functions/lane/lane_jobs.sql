@@ -1,4 +1,4 @@
--- Returns the live jobs of a lane: with a place, waiting for one, and dead (for jobs_find).
+-- Returns the live jobs of a lane: with a place, waiting for a place, and dead (for jobs_find).
 -- SECURITY DEFINER: a reader of the view needs no right on the table, and gets ids only. Raises
 -- without SELECT on the view.
 -- Locks: none; indexes job_lane and job_dead.

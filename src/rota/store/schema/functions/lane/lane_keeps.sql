@@ -19,6 +19,6 @@ as $$
       then coalesce(t.on_retry = 'hold', true)
     else true
   end
-  from (select) one
+  from (select) always
   left join {schema}.job_type t on t.name = {schema}.canonical_type(p_job_type)
 $$;

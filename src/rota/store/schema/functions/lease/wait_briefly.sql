@@ -1,5 +1,5 @@
 -- Limits how long a statement waits for a lock, until the transaction ends: 1 s, or 0.2 s while
--- jobs are tried around a locked one. Upkeep locks its own rows without waiting, but can wait for a
+-- jobs are tried around a locked job. Upkeep locks its own rows without waiting, but can wait for a
 -- key, or for what a user's trigger touches.
 create or replace function {schema}.wait_briefly(p_only bigint[])
 returns void

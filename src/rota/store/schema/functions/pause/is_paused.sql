@@ -1,5 +1,5 @@
 -- Returns whether everything is paused, or this is a restored copy that no person has released,
--- also one that was restored under a worker: then nothing is claimed, and no schedule ticks.
+-- also a copy that was restored under a worker: then nothing is claimed, and no schedule ticks.
 create or replace function {schema}.is_paused()
 returns boolean
 language plpgsql stable

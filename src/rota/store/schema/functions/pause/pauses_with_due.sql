@@ -38,7 +38,7 @@ as $$
           and j.status in ('queued', 'failed')
           and j.run_at <= {schema}.clock()
         limit p_counted
-      ) one
+      ) of_priority
       where r.queue = coalesce(p.queue, p_queue, r.queue)
       limit p_counted
     ) c

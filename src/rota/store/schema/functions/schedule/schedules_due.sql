@@ -43,7 +43,7 @@ begin
     extract(epoch from due.jitter)::float8,
     due.next_run_at, due.since,
     {schema}.job_refusal(jsonb_populate_record(null::{schema}.job, to_jsonb(due)))
-  from (select) one
+  from (select) always
   left join lateral (
     (
       select s.*

@@ -11,8 +11,8 @@ declare
     from (
       select v_row
       union all
-      select one.value
-      from jsonb_each(v_row -> 'then_jobs') one
+      select follower.value
+      from jsonb_each(v_row -> 'then_jobs') follower
     ) job(value)
   );
 begin

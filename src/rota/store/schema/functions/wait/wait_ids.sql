@@ -1,5 +1,5 @@
--- Returns from a job's meta the jobs that it waits for, or waited for last (p_which: jobs), or
--- those of its earlier waits (before); none from a meta that Rota did not write.
+-- Returns from a job's meta the jobs that it waits for, or waited for last (p_which: jobs), or the
+-- jobs of its earlier waits (before); none from a meta that Rota did not write.
 create or replace function {schema}.wait_ids(p_meta jsonb, p_which text)
 returns bigint[]
 language sql immutable parallel safe

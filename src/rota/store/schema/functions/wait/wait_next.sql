@@ -1,6 +1,6 @@
 -- Returns the last of the jobs that a job with this meta waits for and that have not ended; NULL:
 -- all have. A dead job has ended, unless on_failure is 'wait'. Not the first: jobs mostly end in
--- their order, so the last one mostly stays the answer.
+-- their order, so the last job mostly stays the answer.
 -- Locks: none; indexes as of job_end.
 create or replace function {schema}.wait_next(p_meta jsonb)
 returns bigint

@@ -1,9 +1,9 @@
 -- Says why a job that waits for others can never go on by itself; NULL: it can, or waits for none:
 --   dead    it waits for a dead job until a person has decided
---   circle  it waits for a job that waits, maybe through others, for this one
+--   circle  it waits for a job that waits, maybe through others, for this job
 --   lane    the job that it waits for stands behind it in its lane, whose places are all held by
 --           such jobs
--- It looks at the one job by whose name each waits: the last one that must end.
+-- It looks at the job by whose name each waits, which is the last job that must end.
 -- Locks: none; indexes job_pkey and job_lane.
 -- Keeps: M11, a job that waits for ever is named.
 create or replace function {schema}.wait_stuck(p_id bigint)

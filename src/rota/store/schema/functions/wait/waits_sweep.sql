@@ -5,7 +5,7 @@
 -- whether it did nothing, because another session sweeps.
 -- Locks: an advisory lock, not waited for; then the waiting jobs that move, with SKIP LOCKED;
 --   indexes job_waits and job_pkey. Then as jobs_release.
--- Keeps: M11, no job waits for jobs that have ended, also not one that waits again meanwhile.
+-- Keeps: M11, no job waits for jobs that have ended, also no job that waits again meanwhile.
 create or replace function {schema}.waits_sweep(p_after text, p_limit int)
 returns table (last_wait text, waits int, released int, is_busy boolean)
 language plpgsql

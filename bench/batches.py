@@ -192,7 +192,7 @@ def _count(server: DurableServer, jobs: int, batches: int) -> Figure:
         )
         connection.execute("vacuum (analyze) rota.batch, rota.batch_delta")
         began = time.perf_counter()
-        while one(connection, "select is_left from rota.batches_fold(%s)", FOLD_MAX):
+        while one(connection, "select rota.batches_fold(%s)", FOLD_MAX):
             pass
         took_s = time.perf_counter() - began
         if one(connection, "select sum(succeeded) from rota.batch") != jobs:

@@ -37,7 +37,7 @@ def insert_batch(
 
 def fold_batches(limit: int = FOLD_MAX) -> Operation[bool]:
     """Count ended members, and enqueue what follows ended batches; return if any may be left."""
-    [[is_left, _]] = yield Query("batches_fold", {"limit": limit})
+    [[is_left]] = yield Query("batches_fold", {"limit": limit})
     return bool(is_left)
 
 

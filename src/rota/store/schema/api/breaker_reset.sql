@@ -47,8 +47,7 @@ begin
     {schema}.room_name('breaker'::text, p_name, coalesce(p_key, '')) || array(
       select {schema}.waited_for('breaker ' || p_name, 1000)
       where p_key is null
-    ),
-    1000
+    )
   );
   perform {schema}.log_action(
     'breaker_reset'::text, p_why, p_by,

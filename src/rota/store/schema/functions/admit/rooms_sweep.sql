@@ -24,7 +24,7 @@ declare
   );
   v_missing text[];
 begin
-  released := {schema}.breaker_release(v_rooms, 1000);
+  released := {schema}.breaker_release(v_rooms);
   while cardinality(v_rooms) < p_limit loop
     v_lane := (
       select j.group_key

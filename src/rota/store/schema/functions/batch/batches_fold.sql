@@ -1,10 +1,10 @@
 -- Counts the new changes of batches, and enqueues what follows ended batches: once, because then_at
 -- is set in the same transaction, under the lock of the batch. A refused follow-up is tried again
--- after ten seconds. Returns whether more may be left, and how many batches are newly ended.
+-- after ten seconds. Returns whether more may be left.
 -- Locks: the batches, SKIP LOCKED; indexes batch_delta_batch, batch_then_failed; as jobs_insert.
 -- Keeps: M72, the follow-up is enqueued exactly once, whoever dies.
 create or replace function {schema}.batches_fold(p_limit int)
-returns table (is_left boolean, ended int)
+returns boolean
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
 set enable_mergejoin = off set jit = off
@@ -15,7 +15,6 @@ declare
   v_batch {schema}.batch;
   v_outcome text;
 begin
-  ended := 0;
   v_ids := array(
     select b.id
     from {schema}.batch b
@@ -87,7 +86,6 @@ begin
       from (values (v_batch.outcome, -1), (v_outcome, 1)) o(outcome, sign)
       where v_batch.parent is not null
       having count(*) > 0;
-      ended := ended + (v_batch.ended_at is null)::int;
       update {schema}.batch b
       set
         outcome = v_outcome,
@@ -101,6 +99,5 @@ begin
       perform {schema}.batch_follow(v_batch.id, v_outcome);
     end if;
   end loop;
-  is_left := exists (select from {schema}.batch_delta);
-  return next;
+  return exists (select from {schema}.batch_delta);
 end $$;

@@ -57,7 +57,7 @@ begin
     return null;
   end if;
   if p_trial = 'serves' then
-    perform {schema}.breaker_release(array[v_room], 1000);
+    perform {schema}.breaker_release(array[v_room]);
     return 'closed';
   end if;
   -- The next trial need not wait for a job that was put off for longer.

@@ -1,10 +1,10 @@
--- Makes jobs due that wait for these rooms, as in waits_for, if their breakers are closed: p_limit,
+-- Makes jobs due that wait for these rooms, as in waits_for, if their breakers are closed: 1,000,
 -- in their order. First it closes breakers that a person opened for all keys, once that time is
 -- over. Returns how many jobs. A sweep finds locked rows, and jobs of claims that looked before; of
 -- rows that a user's trigger refuses, it tries a thousand.
 -- Locks: breakers, then jobs, SKIP LOCKED; indexes breaker_active, breaker_pkey and job_waits.
 -- Keeps: M63, what waits for a breaker starts soon after it closes.
-create or replace function {schema}.breaker_release(p_rooms text[], p_limit int)
+create or replace function {schema}.breaker_release(p_rooms text[])
 returns int
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
@@ -47,12 +47,12 @@ begin
         where j.waits_for = w.room
           and j.status in ('queued', 'failed')
         order by j.priority desc, j.run_at, j.id
-        limit p_limit
+        limit 1000
       ) line
       where not exists (
         select from {schema}.breaker_state(w.name, substr(w.room, length(w.name) + 10))
       )
-      limit p_limit
+      limit 1000
     ),
     {schema}.clock(),
     true

@@ -2,7 +2,7 @@
 -- release which can read their payloads: how many jobs, counted up to p_counted; since when the
 -- next job waits, and until when a release that has tried leaves it to others (job_claim); which
 -- releases have tried, and their error. Doctor and the alert rules judge by it.
--- Locks: none; index job_waits.
+-- Locks: none; indexes job_waits and job_pkey.
 -- Keeps: M86, what is held back is seen; M12.
 create or replace function {schema}.payloads_unread(
   p_before timestamptz,
@@ -18,7 +18,8 @@ returns table (
   error text
 )
 language sql stable
-set enable_seqscan = off set enable_bitmapscan = off
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off
 as $$
   select
     substr(w.waits_for, length('payload ') + 1),
@@ -28,13 +29,6 @@ as $$
     next.mismatched_releases,
     next.last_error
   from {schema}.waits('payload'::text, p_limit, p_counted) w
-  cross join lateral (
-    select j.run_at, j.mismatched_releases, j.last_error
-    from {schema}.job j
-    where j.waits_for = w.waits_for
-      and j.status <> 'running'
-    order by j.priority desc, j.run_at, j.id
-    limit 1
-  ) next
+  join {schema}.job next on next.id = w.next_job
   where w.next_since < p_before
 $$;

@@ -1,11 +1,13 @@
 -- Returns what jobs wait for, of one kind (as waited_for): how many wait for each name, counted up
--- to p_counted, since when the next of them waits, and when the last is due.
+-- to p_counted, which of them is the next and since when it waits, and when the last is due.
 create or replace function {schema}.waits(p_kind text, p_limit int, p_counted int)
-returns table (waits_for text, jobs int, next_since timestamptz, last_at timestamptz)
+returns table (
+  waits_for text, jobs int, next_job bigint, next_since timestamptz, last_at timestamptz
+)
 language sql stable
 set enable_seqscan = off set enable_bitmapscan = off
 as $$
-  select w.waits_for, counted.jobs, next.waits_since, last.run_at
+  select w.waits_for, counted.jobs, next.id, next.waits_since, last.run_at
   from {schema}.waited_for(p_kind, p_limit) w(waits_for)
   cross join lateral (
     select count(*)::int as jobs
@@ -17,7 +19,7 @@ as $$
     ) c
   ) counted
   cross join lateral (
-    select j.waits_since
+    select j.id, j.waits_since
     from {schema}.job j
     where j.waits_for = w.waits_for
       and j.status <> 'running'

@@ -4,7 +4,7 @@ create or replace view {schema}.queues as
 select
   known.name,
   q.max_running,
-  q.paused_at, q.paused_until, q.paused_by, q.paused_why
+  pause.paused_at, pause.paused_until, pause.paused_by, pause.paused_why
 from (
   select r.queue as name
   from {schema}.ready_queues() r
@@ -15,14 +15,8 @@ from (
   select p.name
   from {schema}.queue p
 ) known
+left join {schema}.queue q on q.name = known.name
 left join lateral (
-  select
-    p.max_running,
-    pause.paused_at, pause.paused_until, pause.paused_by, pause.paused_why
-  from {schema}.queue p
-  left join lateral (
-    select p.paused_at, p.paused_until, p.paused_by, p.paused_why
-    where {schema}.is_in_force(p.paused_at, p.paused_until)
-  ) pause on true
-  where p.name = known.name
-) q on true;
+  select q.paused_at, q.paused_until, q.paused_by, q.paused_why
+  where {schema}.is_in_force(q.paused_at, q.paused_until)
+) pause on true;

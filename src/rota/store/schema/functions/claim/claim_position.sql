@@ -10,7 +10,7 @@ as $$
     jsonb_build_object(
       'queue', p_queue,
       'types', p_types,
-      'asked_at', greatest(asked.at, (p_after ->> 'asked_at')::timestamptz)
+      'asked_at', greatest(q.look_back_asked_at, (p_after ->> 'asked_at')::timestamptz)
     )
     || case
       when p_after ->> 'queue' = p_queue
@@ -23,8 +23,9 @@ as $$
           'back_to', least(
             {schema}.clock() - interval '5 seconds',
             case
-              when asked.at > coalesce((p_after ->> 'asked_at')::timestamptz, '-infinity')
-                then asked.back_to
+              when q.look_back_asked_at
+                > coalesce((p_after ->> 'asked_at')::timestamptz, '-infinity')
+                then q.look_back_to
             end
           )
         )
@@ -35,9 +36,5 @@ as $$
       )
     end
   from (select) always
-  left join (
-    select q.look_back_asked_at, q.look_back_to
-    from {schema}.queue q
-    where q.name = p_queue
-  ) asked(at, back_to) on true
+  left join {schema}.queue q on q.name = p_queue
 $$;

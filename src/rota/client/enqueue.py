@@ -276,21 +276,18 @@ class EnqueueCalls(Caller):
         """Refuse payloads that the database would refuse, before it aborts the transaction."""
         texts = [job.payload_json for job in jobs]
         texts += {job.options.meta_json or "" for job in jobs}
-        if all_fit(texts, self._payload_bytes_max or PAYLOAD_BYTES_LEAST):
+        known = self._payload_bytes_max or PAYLOAD_BYTES_LEAST
+        if all_fit(texts, known):
             return
         for index, job in enumerate(jobs):
+            place = index if indexed else None
             for argument, text in ((None, job.payload_json), ("meta", job.options.meta_json or "")):
-                if fits(text, self._payload_bytes_max or PAYLOAD_BYTES_LEAST):
+                if fits(text, known):
                     continue
-                if self._payload_bytes_max is None:
-                    self._payload_bytes_max = yield from ops.payload_bytes_max()
-                size = text_bytes(text)
-                if size > self._payload_bytes_max:
-                    # The limit may have been raised since.
-                    self._payload_bytes_max = yield from ops.payload_bytes_max()
-                if size > self._payload_bytes_max:
-                    why = _explain_too_large(size, self._payload_bytes_max)
-                    place = index if indexed else None
+                # The limit may have been raised since it was read.
+                self._payload_bytes_max = known = yield from ops.payload_bytes_max()
+                if (size := text_bytes(text)) > known:
+                    why = _explain_too_large(size, known)
                     raise PayloadError(job.job_type.name, argument, why, place)
 
     def _explain_refusal(
@@ -403,12 +400,8 @@ class UntypedJob:
         return self.options.connection
 
     def insert(self, meta: Mapping[str, Any] | None = None) -> Operation[Enqueued]:
-        """Insert the job, with `meta` beside its own.
-
-        Raises:
-            PayloadError: the payload or the meta is over the limit.
-            UsageError: an option lacks what it needs.
-        """
+        """Insert the job, with `meta` beside its own. Raises PayloadError for a payload or a meta
+        over the limit, and UsageError as `check_duplicates`."""
         name, options = self.job_type, self.options.add_meta(meta)
         yield from refuse_too_large(name, self.payload, options.meta_json)
         on_duplicate = options.on_duplicate
@@ -436,10 +429,8 @@ class UntypedJob:
 
 
 def refuse_too_large(job_type: str, payload: str, meta: str | None) -> Operation[None]:
-    """Raise PayloadError for a payload or a meta over the limit, before the transaction aborts.
-
-    For rare calls: unlike `EnqueueCalls` the function reads the limit each time.
-    """
+    """Raise PayloadError for a payload or a meta over the limit, before the transaction aborts. For
+    rare calls: it reads the limit each time."""
     for argument, text in ((None, payload), ("meta", meta or "")):
         if fits(text, PAYLOAD_BYTES_LEAST):
             continue

@@ -23,7 +23,7 @@ from rota.model.states import takes
 from rota.model.units import Duration
 from rota.store import ops
 from rota.store.driver import Operation
-from rota.store.ops import ActionRequest, Which
+from rota.store.ops import ActionRequest
 
 MANY_MAX = 1_000_000
 """Most jobs of one action; memory holds their ids."""
@@ -76,23 +76,21 @@ def find_jobs(
         if value is not None
     }
     if "ids" not in given:
-        which = select_jobs(request.action, given)
-        fits = replace(request, running=Status.RUNNING in which.statuses)
-        return fits, (yield from ops.choose(which))
+        statuses, limit, wanted = select_jobs(request.action, given)
+        fits = replace(request, running=Status.RUNNING in statuses)
+        return fits, (yield from ops.choose(statuses, limit, wanted))
     if len(given) > 1:
         raise UsageError("give ids or filters, not both")
     if not isinstance(given["ids"], Iterable):
         raise UsageError(f"ids must be the ids of jobs, as in [1, 2], not {given['ids']!r}")
-    return request, [check_id(one) for one in given["ids"]]
+    return request, [check_id(id_) for id_ in given["ids"]]
 
 
-def select_jobs(action: Action, given: Mapping[str, Any]) -> Which:
-    """Return the selection of filters without `ids`.
-
-    Raises:
-        UsageError: a filter is out of range, none is given, or the action is impossible for jobs
-            with that status.
-    """
+def select_jobs(
+    action: Action, given: Mapping[str, Any]
+) -> tuple[Sequence[Status], int, dict[str, Any]]:
+    """Return what `ops.choose` takes for filters without `ids`. Raises UsageError: a filter is out
+    of range, none is given, or the action is impossible for jobs with that status."""
     texts = {name: given.get(name) for name in TEXTS_MAX}
     parts = {name: encode_part(given.get(name), name) for name in ("payload", "meta")}
     status, since, limit = given.get("status"), given.get("since"), given.get("limit", MANY)
@@ -106,17 +104,12 @@ def select_jobs(action: Action, given: Mapping[str, Any]) -> Which:
     check_texts(**texts)
     check_integer(limit, "limit", 1, MANY_MAX)
     statuses = _select_statuses(action, status)
-    if since is None and any(one.is_over for one in statuses):
+    if since is None and any(status.is_over for status in statuses):
         raise UsageError(
             f"{action.value}: give since to select finished jobs by the time they finished"
         )
-    return Which(
-        statuses=[one.value for one in statuses],
-        **texts,
-        **parts,
-        since=parse_moment(since, "since"),
-        limit=limit,
-    )
+    since = ops.instant_or_ago("since", parse_moment(since, "since"))
+    return statuses, limit, {**texts, **parts, **since}
 
 
 def _select_statuses(action: Action, status: str | None) -> Sequence[Status]:

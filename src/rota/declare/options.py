@@ -189,10 +189,8 @@ _EXPIRES = duration(EXPIRES_S_MIN)
 
 @dataclass(frozen=True, slots=True)
 class JobTypeOptions:
-    """The options of a job type, checked. Durations are seconds.
-
-    Options of a kind that SQL knows are columns of `job_type`.
-    """
+    """The options of a job type, checked. Durations are seconds. Options of a kind that SQL knows
+    are columns of `job_type`."""
 
     queue: str = option("default", _QUEUE)
     priority: int = option(0, _PRIORITY)
@@ -249,17 +247,8 @@ class JobTypeOptions:
         given: dict[str, Any] = {**JOB_DEFAULTS, **options}
         unique = read_group(given["unique"], Unique, "unique")
         ordered = read_group(given["ordered"], Ordered, "ordered")
-        flat = {
-            "key": unique.key,
-            "key_scope": unique.scope,
-            "key_ttl": unique.ttl,
-            "on_duplicate": unique.on_duplicate,
-            "group_key": ordered.key,
-            "group_capacity": ordered.capacity,
-            "on_retry": ordered.while_retrying,
-            "on_dead": ordered.after_death,
-        }
-        given |= flat
+        given |= {name: getattr(unique, field) for name, field in _OF_UNIQUE.items()}
+        given |= {name: getattr(ordered, field) for name, field in _OF_ORDERED.items()}
         checked: dict[str, Any] = {
             field: one.kind.check(given[one.name], one.name) for field, one in JOB_OPTIONS.items()
         }
@@ -278,12 +267,16 @@ class JobTypeOptions:
 
 
 JOB_OPTIONS = options_of(JobTypeOptions)
-_GROUPED = (
-    "key", "key_scope", "key_ttl", "on_duplicate",
-    "group_key", "group_capacity", "on_retry", "on_dead",
-)  # fmt: skip
+_OF_UNIQUE = {
+    "key": "key", "key_scope": "scope", "key_ttl": "ttl", "on_duplicate": "on_duplicate"
+}  # fmt: skip
+_OF_ORDERED = {
+    "group_key": "key", "group_capacity": "capacity",
+    "on_retry": "while_retrying", "on_dead": "after_death",
+}  # fmt: skip
+"""The fields of Unique and of Ordered, by the options that they are."""
 _DEFAULTS = {
-    **{one.name: one.default for one in JOB_OPTIONS.values() if one.name not in _GROUPED},
+    **{option.name: option.default for option in JOB_OPTIONS.values()},
     "unique": None,
     "ordered": None,
     "process": False,

@@ -137,46 +137,20 @@ def _batches(ids: Sequence[int]) -> Iterator[list[int]]:
         yield ordered[start : start + ACTION_MAX]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Which:
-    """Which jobs to act on; None: any.
-
-    `since` is when they failed or ended, or were made if they have not failed; or how long ago.
-    """
-
-    statuses: list[str]
-    job_type: str | None = None
-    queue: str | None = None
-    key: str | None = None
-    group_key: str | None = None
-    payload: str | None = None
-    """JSON that the payload contains."""
-    meta: str | None = None
-    """JSON that the meta contains."""
-    error_type: str | None = None
-    error: str | None = None
-    """A part of the last error's text; "…" in it stands for any text."""
-    release: str | None = None
-    since: datetime | timedelta | None = None
-    limit: int = 100_000
-
-
-def choose(which: Which) -> Operation[list[int]]:
-    """Find the ids of jobs to act on, ascending; dead jobs only if nobody has resolved them."""
-    params: dict[str, Any] = {
-        name: getattr(which, name) for name in which.__slots__ if name != "statuses"
-    }
-    params |= instant_or_ago("since", which.since)
-    live = [status for status in which.statuses if status in _LIVE]
-    over = [status for status in which.statuses if Status(status).is_over]
+def choose(statuses: Sequence[Status], limit: int, filters: dict[str, Any]) -> Operation[list[int]]:
+    """Find the ids of jobs to act on, ascending; dead jobs only if nobody has resolved them.
+    `filters` are the parameters that the three statements share."""
+    params = {**filters, "limit": limit}
+    live = [status.value for status in statuses if status in _LIVE]
+    over = [status.value for status in statuses if status.is_over]
     found: list[int] = []
-    if Status.DEAD in which.statuses:
+    if Status.DEAD in statuses:
         found += [row[0] for row in (yield Query("dead_find", params))]
     if live:
         found += [row[0] for row in (yield Query("live_find", params | {"statuses": live}))]
     if over:
         found += [row[0] for row in (yield Query("over_find", params | {"statuses": over}))]
-    return sorted(found)[: which.limit]
+    return sorted(found)[:limit]
 
 
 _LIVE = (Status.QUEUED, Status.WAITING, Status.RUNNING, Status.FAILED)

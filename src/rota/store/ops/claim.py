@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from operator import attrgetter
@@ -204,22 +204,17 @@ def _read_claim(who: Claimant, rows: list[Row]) -> Claimed:
     *_, started, snapshot, news, _ = rows[-1]
     taken = [row for row in rows if row[ID] is not None and row[_REFUSAL] is None]
     others = [row for row in rows if row[ID] is None or row[_REFUSAL] is not None]
-    return Claimed(
-        started,
-        snapshot,
-        _make_jobs(taken, who, started),
-        _NO_NEWS if news is None else _news.decode(news),
-        unrecorded=_list_unrecorded(taken),
-        suspects=_list_suspects(taken),
-        capped=_list_capped(taken),
-        starts=_read_starts(taken),
+    held_up = [row for row in others if row[ID] is None and row[_PRIORITY] is not None]
+    return replace(
+        read_taken(who, taken, started),
+        snapshot=snapshot,
+        news=_NO_NEWS if news is None else _news.decode(news),
         paused=frozenset([row[_QUEUE] for row in others if row[_QUEUE] and row[_PRIORITY] is None]),
         refused=tuple([_read_refused(row) for row in others if row[ID] is not None]),
         held_up=tuple(
             [
                 HeldUp(row[_QUEUE], row[_PRIORITY], row[_RUN_AT], row[_ORIGIN_ID], row[_ATTEMPTS])
-                for row in others
-                if row[ID] is None and row[_PRIORITY] is not None
+                for row in held_up
             ]
         ),
     )
@@ -234,22 +229,6 @@ def _make_jobs(rows: list[Row], who: Claimant, started: datetime) -> list[Job]:
     return jobs
 
 
-def _list_unrecorded(rows: list[Row]) -> frozenset[int]:
-    return frozenset([row[ID] for row in rows if row[_START_RECORDED] is False])
-
-
-def _list_capped(rows: list[Row]) -> frozenset[int]:
-    return frozenset([row[ID] for row in rows if row[_CAPPED]])
-
-
-def _read_starts(rows: list[Row]) -> dict[int, Start]:
-    return {row[ID]: _start.decode(row[_START]) for row in rows if row[_START] is not None}
-
-
-def _list_suspects(rows: list[Row]) -> frozenset[int]:
-    return frozenset([row[ID] for row in rows if row[_SUSPECTED]])
-
-
 def read_taken(who: Claimant, rows: list[Row], started: datetime) -> Claimed:
     """Return what was claimed without news: rows of jobs only, which begin with CLAIMED."""
     return Claimed(
@@ -257,10 +236,10 @@ def read_taken(who: Claimant, rows: list[Row], started: datetime) -> Claimed:
         "",
         _make_jobs(rows, who, started),
         _NO_NEWS,
-        unrecorded=_list_unrecorded(rows),
-        suspects=_list_suspects(rows),
-        capped=_list_capped(rows),
-        starts=_read_starts(rows),
+        unrecorded=frozenset([row[ID] for row in rows if row[_START_RECORDED] is False]),
+        suspects=frozenset([row[ID] for row in rows if row[_SUSPECTED]]),
+        capped=frozenset([row[ID] for row in rows if row[_CAPPED]]),
+        starts={row[ID]: _start.decode(row[_START]) for row in rows if row[_START] is not None},
     )
 
 
@@ -273,15 +252,9 @@ def _start_order(job: Job | RefusedClaim | HeldUp) -> tuple[int, datetime, int]:
 
 
 def claim_one(who: Claimant, id_: int) -> Operation[Claimed]:
-    """Claim this job, whatever its run_at. No news come with it.
-
-    Raises:
-        JobNotFound: no job has this id.
-        UnknownJobType: the claimant does not know its type.
-        WrongStatus: it is neither queued nor failed.
-        UsageError: its queue is paused, another job of its lane comes before it, a limit is full,
-            it waits for other jobs, or another transaction has locked it.
-    """
+    """Claim this job, whatever its run_at. No news come with it. Raises JobNotFound;
+    UnknownJobType, if the claimant does not know its type; WrongStatus, if it is neither queued nor
+    failed; and UsageError, if something else holds it back, as `_refuse_claim` says."""
     found = yield from get(id_)
     if found.status != Status.WAITING:  # the database says what such a job waits for
         _refuse_status(id_, found.status)
@@ -298,12 +271,9 @@ def claim_one(who: Claimant, id_: int) -> Operation[Claimed]:
 
 
 def claim_copy(who: Claimant, dead: int, by: str) -> Operation[Claimed]:
-    """Claim a copy of this dead job, with its origin. Run it in one transaction. Only this claim
-    can run the copy: if its lease expires, no worker begins it.
-
-    Raises WrongStatus if the job is not dead, and UsageError if its queue is paused or a limit
-    full.
-    """
+    """Claim a copy of this dead job, with its origin, in one transaction. Only this claim can run
+    the copy: if its lease expires, no worker begins it. Raises WrongStatus if the job is not dead,
+    and UsageError as `claim_one`."""
     request = ActionRequest(Action.RUN_AGAIN, by, "rota run")
     [answer] = yield from act(request, [dead])
     if not (yield Query("copy_adopt", {"id": answer.new_id, "dead": dead})):

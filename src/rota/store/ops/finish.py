@@ -15,7 +15,7 @@ from rota.store.driver import Operation, Query, format_numbers, format_params
 from rota.store.errors import PartitionMissing, RowLocked, RowRefused, Unstorable
 from rota.store.isolate import Split, isolate
 from rota.store.ops.claim import ID, Branches, Claimant, Claimed, read_taken
-from rota.store.ops.lease import Refused, progress
+from rota.store.ops.lease import Refused, format_claims, progress
 from rota.store.ops.partitions import retry_with_partitions
 
 
@@ -277,14 +277,8 @@ def _ask_to_finish(
     frees_places: bool = False,
 ) -> Query:
     """Return the statement for (id, claims, seconds of the handler), by default of successes."""
-    params = {
-        **_format_claims(claims),
-        "statuses": statuses,
-        "results": results,
-        "reasons": reasons,
-        "resolutions": None,
-        "release": release,
-    }
+    texts = {"statuses": statuses, "results": results, "reasons": reasons, "resolutions": None}
+    params = {**_format_claims(claims), **texts, "release": release}
     return Query("job_finish_laned" if frees_places else "job_finish", params)
 
 
@@ -342,16 +336,12 @@ def _outcome(ending: Ending, *, with_texts: bool) -> dict[str, Any]:
 
 def find_settled(endings: Sequence[Ending], worker: str) -> Operation[dict[int, Written]]:
     """Return which of these endings the worker has written already."""
-    params = {
-        "ids": format_numbers([ending.job.id for ending in endings]),
-        "claims": format_numbers([ending.job.claims for ending in endings]),
-        "succeeded": [
-            ending.job.job_type
-            if ending.completes or ending.transition.status == Status.SUCCEEDED
-            else None
-            for ending in endings
-        ],
-        "worker": worker,
-    }
-    rows = yield Query("claims_settled", params)
+    claims = format_claims([(ending.job.id, ending.job.claims) for ending in endings])
+    succeeded = [
+        ending.job.job_type
+        if ending.completes or ending.transition.status == Status.SUCCEEDED
+        else None
+        for ending in endings
+    ]
+    rows = yield Query("claims_settled", {**claims, "succeeded": succeeded, "worker": worker})
     return {row[0]: Written(row[1], row[2]) for row in rows}

@@ -36,7 +36,7 @@ def renew(held: Sequence[tuple[int, int]], who: Claimant) -> Operation[Renewed]:
     """Renew the leases of (id, claims). A refused lease counts as held; the others go on."""
 
     def write(some: Sequence[tuple[int, int]]) -> Operation[list[Row]]:
-        asked = {**_claims(some), "types": who.types, "leases": who.leases}
+        asked = {**format_claims(some), "types": who.types, "leases": who.leases}
         return (yield Query("job_renew", asked))
 
     isolated = yield from isolate(held, write)
@@ -57,7 +57,7 @@ def start(held: Sequence[tuple[int, int, bool]]) -> Operation[dict[int, bool | R
 
     def write(some: Sequence[tuple[int, int, bool]]) -> Operation[list[Row]]:
         shared = [is_shared for _, _, is_shared in some]
-        claims = _claims([(id_, claim) for id_, claim, _ in some])
+        claims = format_claims([(id_, claim) for id_, claim, _ in some])
         return (yield Query("job_start", {**claims, "shared": shared}))
 
     isolated = yield from isolate(held, write)
@@ -65,7 +65,8 @@ def start(held: Sequence[tuple[int, int, bool]]) -> Operation[dict[int, bool | R
     return recorded | {one[0]: Refused(why) for one, why in isolated.refused}
 
 
-def _claims(held: Sequence[tuple[int, int]]) -> dict[str, str]:
+def format_claims(held: Sequence[tuple[int, int]]) -> dict[str, str]:
+    """Return (id, claims) each as the parameters `ids` and `claims`."""
     return {
         "ids": format_numbers([id_ for id_, _ in held]),
         "claims": format_numbers([claim for _, claim in held]),

@@ -34,13 +34,8 @@ def carry_meta(
 def gather_meta(
     arounds: Sequence[EnqueueAround], jobs: Sequence[NewJob]
 ) -> Iterator[dict[str, Any]]:
-    """Enter all context managers once; yield the meta that they give together.
-
-    An inner one's name counts before an outer one's, and a job's own meta before both.
-
-    Raises:
-        UsageError: a context manager gave no mapping, or a mapping without a JSON form.
-    """
+    """Enter all context managers once; yield the meta that they give together: an inner one's name
+    counts before an outer one's. Raises UsageError for what is no mapping, or has no JSON form."""
     meta: dict[str, Any] = {}
     is_inserted = False
     try:

@@ -74,12 +74,7 @@ def find_to_erase(
     payload: Mapping[str, Any] | None, job: int | None, why: str | None
 ) -> Operation[tuple[list[int], list[int]]]:
     """Find the jobs of an erasure, and the earlier jobs of their chains with another payload.
-
-    Raises:
-        JobNotFound: there is no such job.
-        UsageError: neither or both of payload and job are given, the payload is unfit, there is
-            no reason, or the reason has a value that is to be erased.
-    """
+    Raises JobNotFound, and UsageError as `JobActions.erase`."""
     if (payload is None) == (job is None):
         raise UsageError("say which jobs are to be erased: give payload or job")
     reason = check_why(why)

@@ -123,10 +123,8 @@ def act_by_id_or_key(
 def act_on_key(
     request: ActionRequest, key: str, job_type: AnyType | str | None
 ) -> Operation[Answer]:
-    """Cancel or reschedule the job that holds a key.
-
-    Raises KeyNotFound, WrongStatus, and UsageError if jobs of several types hold the key.
-    """
+    """Cancel or reschedule the job that holds a key. Raises KeyNotFound, WrongStatus, and
+    UsageError if jobs of several types hold the key."""
     check_text(key, "key", KEY_MAX)
     name = job_type.name if isinstance(job_type, JobType) else job_type
     check_texts(job_type=name)

@@ -76,11 +76,8 @@ def list_keys() -> Operation[list[KeyUse]]:
 
 def rotate() -> Operation[Rotated]:
     """Seal all values under the first key, in portions that are committed one by one: a second run
-    continues. A value that cannot be opened is counted, and stays.
-
-    Raises:
-        ConfigurationError: there is no key, or the package cryptography is missing.
-    """
+    continues. A value that cannot be opened is counted, and stays. Raises ConfigurationError
+    without a key, or without the package cryptography."""
     keys = list(read_keys())
     if not keys:
         raise ConfigurationError("ROTA_SECRET_KEYS is not set: there is no key to seal with")

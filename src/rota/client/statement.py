@@ -28,12 +28,9 @@ _TYPES = {
 
 
 def make_statement(row: NewRow, schema: str, paramstyle: str) -> tuple[str, Any]:
-    """Return a call of `rota.enqueue` and its parameters, each a text or None. Raises UsageError
-    for an unknown style.
-
-    No client takes a sign of it for a parameter: the text has no percent sign, no question mark,
-    and no colons of casts.
-    """
+    """Return a call of `rota.enqueue` and its parameters, each a text or None. The text has no
+    percent sign, question mark or colons of casts, which a client could take for a parameter.
+    Raises UsageError for an unknown style."""
     if paramstyle not in PARAMSTYLES:
         raise UsageError(
             f"there is no paramstyle {paramstyle!r}; there are {', '.join(PARAMSTYLES)}"

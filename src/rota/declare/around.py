@@ -79,11 +79,8 @@ def is_async(around: Callable[..., Any]) -> bool:
 
 
 def make_manager(around: Callable[[Any], Any], value: Any, *, may_await: bool) -> Any:
-    """Return the context manager that a function around an attempt or an enqueue makes.
-
-    Raises:
-        UsageError: the function made something else, or an async one where nothing can await it.
-    """
+    """Return the context manager that a function around an attempt or an enqueue makes. Raises
+    UsageError if it makes something else, or an async one where nothing can await it."""
     made = around(value)
     kind = type(made)
     if hasattr(kind, "__enter__") or (may_await and hasattr(kind, "__aenter__")):

@@ -90,12 +90,8 @@ class ItemCodec(Codec):
 
     @classmethod
     def of(cls, func: Callable[..., Any], *, job_type: str, takes_context: bool) -> ItemCodec:
-        """Return the codec of a handler with one parameter, `list[P]`.
-
-        Raises:
-            DeclarationError: the signature is another, or P is no class with named fields that JSON
-                can give.
-        """
+        """Return the codec of a handler with one parameter, `list[P]`. Raises DeclarationError for
+        another signature, or a P without named fields that JSON can give."""
         # What every handler must keep to.
         plain = Codec.of(func, job_type=job_type, takes_context=takes_context)
         hints = list(plain._hints.items())
@@ -117,11 +113,8 @@ class ItemCodec(Codec):
     def encode(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], index: int | None = None
     ) -> str:
-        """Return the JSON text of one item, given as it is or as its fields.
-
-        Raises:
-            PayloadError: the item does not fit its type, or cannot be stored.
-        """
+        """Return the JSON text of one item, given as it is or as its fields. Raises
+        PayloadError."""
         if (args and kwargs) or len(args) > 1:
             why = f"a job takes one {_name(self._kind)}, or its fields by name"
             raise PayloadError(self.job_type, None, why, index)
@@ -160,11 +153,8 @@ class ItemCodec(Codec):
         return {name: getattr(item, name) for name in self._attributes}, unknown
 
     def read_item(self, payload: str | bytes) -> tuple[Any, frozenset[str]]:
-        """Return the item of a stored payload, and the names of its unknown fields.
-
-        Raises:
-            PayloadError: the payload does not fit the item's type.
-        """
+        """Return the item of a stored payload, and the names of its unknown fields. Raises
+        PayloadError."""
         text = payload if isinstance(payload, str) else payload.decode()
         try:
             item = self._items.read(f"{_BEFORE}{text}{_AFTER}")[_ITEM]

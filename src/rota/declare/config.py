@@ -106,10 +106,7 @@ def find_urgent_slots(
     given: int | None, queues: Mapping[str, int | None] | None, slots: int
 ) -> int | None:
     """Return the slots for urgent jobs from code, or else from the environment; None: neither.
-
-    Raises:
-        ConfigurationError: the environment has no number, or leaves no slot for other jobs.
-    """
+    Raises ConfigurationError if the environment has no number, or leaves no slot for other jobs."""
     text = os.environ.get("ROTA_RESERVED") if given is None else None
     if not text:
         return given

@@ -26,13 +26,9 @@ class Declarations:
         self._registries: list[Jobs] = []
 
     def add(self, given: Iterable[Jobs | str]) -> None:
-        """Add all Jobs or none: after an error they are free for another App.
-
-        Raises:
-            DeclarationError: a value is no Jobs, or belongs to another App; two types or two
-                schedules share a name.
-            ConfigurationError: a "module:attribute" names no Jobs.
-        """
+        """Add all Jobs or none: after an error they are free for another App. Raises
+        DeclarationError for what is no Jobs, belongs to another App or has a name twice, and
+        ConfigurationError as `load`."""
         if isinstance(given, str | Jobs):
             raise DeclarationError(f"App(jobs=…) takes a list, as in jobs=[…], not {given!r}")
         registries = [load(one, Jobs) if isinstance(one, str) else one for one in given]

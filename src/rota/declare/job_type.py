@@ -243,11 +243,7 @@ class JobType(Generic[P, Q, R]):
         index: int | None = None,
     ) -> NewJob:
         """Return a job with these arguments and checked options; `index` is its place in a list.
-
-        Raises:
-            PayloadError: the arguments do not fit.
-            UsageError: a key function failed; a job of a type with `chunk` has a timeout.
-        """
+        Raises PayloadError, and UsageError as a key function or `check_timeout`."""
         declaration = self._declaration
         if declaration.chunk is not None:
             declaration.check_timeout(options)

@@ -101,11 +101,8 @@ class KeyMaker:
         index: int | None = None,
         check: Callable[[Any], Any] | None = None,
     ) -> Any:
-        """Return the key for the arguments of a payload, or what `check` returns of it.
-
-        Raises:
-            UsageError: the function raised, or returned something else.
-        """
+        """Return the key for the arguments of a payload, or what `check` returns of it. Raises
+        UsageError: the function raised, or returned something else."""
         given = {
             name: arguments[name] if name in arguments else self._defaults[name]
             for name in self.arguments

@@ -24,11 +24,7 @@ def field_of(name: str) -> str:
 
 def type_of(parameter: inspect.Parameter, known: dict[str, Any], *, job_type: str) -> Any:
     """Return the annotation of a parameter, with names from `known`; Any without an annotation.
-
-    Raises:
-        DeclarationError: a payload cannot fill the parameter, or its type cannot be resolved or
-            read from JSON.
-    """
+    Raises DeclarationError if a payload cannot fill the parameter, or JSON cannot give its type."""
     where = f"job type {job_type!r}, parameter {parameter.name!r}"
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
         stars = "*" if parameter.kind is parameter.VAR_POSITIONAL else "**"

@@ -106,12 +106,8 @@ class Codec:
 
     @classmethod
     def of(cls, func: Callable[..., Any], *, job_type: str, takes_context: bool) -> Codec:
-        """Return the codec of a handler. A parameter without an annotation takes any JSON value.
-
-        Raises:
-            DeclarationError: a stored payload cannot fill a parameter, or JSON cannot give its
-                type.
-        """
+        """Return the codec of a handler; without an annotation a parameter takes any JSON value.
+        Raises DeclarationError as `type_of`."""
         try:
             parameters = list(inspect.signature(func).parameters.values())
         except (ValueError, TypeError, NameError) as error:
@@ -139,11 +135,7 @@ class Codec:
         self, args: tuple[Any, ...], kwargs: dict[str, Any], index: int | None = None
     ) -> str:
         """Return the JSON text of a call's arguments. Omitted arguments are not stored: the handler
-        has their defaults.
-
-        Raises:
-            PayloadError: the arguments do not fit the signature, or cannot be stored.
-        """
+        has their defaults. Raises PayloadError."""
         given = self._bind(args, kwargs, index) if args or self._fields else kwargs
         if not self.names.issuperset(given):
             self._check_names(given, index)
@@ -162,12 +154,8 @@ class Codec:
         return text
 
     def seal(self, text: str, index: int | None = None) -> str:
-        """Return the JSON text of a payload with each secret field sealed.
-
-        Raises:
-            PayloadError: a secret or personal field has the mask instead of a value.
-            ConfigurationError: there is no key to seal with.
-        """
+        """Return the JSON text of a payload with each secret field sealed. Raises PayloadError for
+        a mask instead of a value, and ConfigurationError without a key."""
         if not self.secret and MASK not in text:
             return text
         payload: dict[str, Any] = msgspec.json.decode(text)
@@ -192,11 +180,7 @@ class Codec:
 
     def decode(self, payload: str | bytes) -> Arguments:
         """Return the keyword arguments of a stored payload, and its unknown fields, which are
-        ignored.
-
-        Raises:
-            PayloadError: the payload does not fit the signature.
-        """
+        ignored. Raises PayloadError."""
         arguments = self.read(payload)
         # A field has at least one colon. As many colons as arguments prove that there is no other
         # field, without a second parse.
@@ -238,10 +222,7 @@ class Codec:
 
     def read_one(self, name: str, value: Any) -> Any:
         """Return one argument as the handler would get it; a value without a JSON form as it is.
-
-        Raises:
-            PayloadError: the value does not fit the parameter.
-        """
+        Raises PayloadError."""
         try:
             text = encode(value)
         except _UNENCODABLE:
@@ -253,11 +234,8 @@ class Codec:
             raise PayloadError(self.job_type, name, self._word(name, str(error))) from None
 
     def write(self, payload: Mapping[str, Any]) -> str:
-        """Return the JSON text of a payload from values, such as an upgraded one.
-
-        Raises:
-            PayloadError: the payload cannot be stored.
-        """
+        """Return the JSON text of a payload from values, such as an upgraded one. Raises
+        PayloadError."""
         return self._write(dict(payload), None)
 
     def _check_names(self, given: dict[str, Any], index: int | None) -> None:

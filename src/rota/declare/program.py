@@ -45,10 +45,7 @@ def make_handler(program: str | Sequence[str]) -> ProgramHandler:
 
 def split_program(program: str | Sequence[str]) -> list[str]:
     """Return a program with its arguments; a text is split as a shell would, and no shell runs.
-
-    Raises:
-        UsageError: there is no word, a quote is open, or a word is no text without NUL.
-    """
+    Raises UsageError: there is no word, a quote is open, or a word is no text without NUL."""
     try:
         words = shlex.split(program) if isinstance(program, str) else list(program)
     except ValueError as error:

@@ -187,11 +187,8 @@ _last: tuple[str, dict[str, bytes]] = ("", {})
 
 
 def read_keys() -> dict[str, bytes]:
-    """Return the keys by id, the sealing key first; none if the variable is not set.
-
-    Raises:
-        ConfigurationError: the variable is not `id=base64 of 32 bytes,…`.
-    """
+    """Return the keys by id, the sealing key first; none if the variable is not set. Raises
+    ConfigurationError if it is not `id=base64 of 32 bytes,…`."""
     global _last
     text = os.environ.get("ROTA_SECRET_KEYS", "")
     if _last[0] != text:

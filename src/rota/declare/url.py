@@ -54,12 +54,9 @@ DatabaseUrl: TypeAlias = "AnyUrl | Callable[[], AnyUrl | None]"
 
 
 def find_url(given: DatabaseUrl | None) -> str | None:
-    """Return the libpq URL from code or the environment; None: the embedded server.
-
-    Raises:
-        ConfigurationError: a function gave no URL; the URL has a masked password; or only
-            DATABASE_URL is set, which is never used: it may be another application's.
-    """
+    """Return the libpq URL from code or the environment; None: the embedded server. Raises
+    ConfigurationError: a function gave no URL, a password is masked, or only DATABASE_URL is
+    set."""
     found = _render(_call(given) if _is_function(given) else given)
     found = found or os.environ.get("ROTA_DATABASE_URL")
     if found:

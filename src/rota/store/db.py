@@ -121,10 +121,8 @@ class Database:
 
     @contextmanager
     def open_connection(self, role: str) -> Iterator[psycopg.Connection]:
-        """Open a connection, in autocommit, for a block.
-
-        Unlike the pool, which tries again, it says at once why it cannot.
-        """
+        """Open a connection, in autocommit, for a block. Unlike the pool, which tries again, it
+        says at once why it cannot."""
         with own.translate_errors(), own.open_plain(self.conninfo(role)) as connection:
             yield connection
 

@@ -57,10 +57,8 @@ class StoreError(Exception):
 
 class ServerTrouble(StoreError):
     """The server is away, read-only or out of room. No row is at fault, and none can be written.
-
-    The statement had no effect, unless the connection broke on its commit: then the effect is
-    unknown.
-    """
+    The statement had no effect, unless the connection broke on its commit: that effect is
+    unknown."""
 
     doubt: str | None = None
     """What the application is told if the statement may have been done; None: nothing."""

@@ -17,12 +17,10 @@ PROBE_ANSWER_S = 5.0
 async def notifications(
     link: StoreLink, *channels: str, probe: Callable[[], Operation[object]]
 ) -> AsyncIterator[tuple[str, str] | None]:
-    """Listen, and yield the channel and the payload of each NOTIFY.
-
-    First, and after each answer to a probe, it yields None. A probe writes: no NOTIFY comes from a
-    server that has become read-only. Raises DatabaseUnavailable when the connection breaks, and
-    within PROBE_S + PROBE_ANSWER_S when it is silently dead.
-    """
+    """Listen, and yield the channel and the payload of each NOTIFY; first, and after each answer to
+    a probe, None. A probe writes: no NOTIFY comes from a read-only server. Raises
+    DatabaseUnavailable when the connection breaks, and within PROBE_S + PROBE_ANSWER_S when it is
+    silently dead."""
     async with link.borrow() as connection:
         limit = Deadline(connection, PROBE_ANSWER_S)
         with limit:

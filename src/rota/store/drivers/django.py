@@ -69,10 +69,8 @@ class DjangoDriver:
         return self._connection.in_atomic_block or not self._connection.get_autocommit()
 
     def transaction(self) -> AbstractContextManager[object]:
-        """Begin and commit, or make a savepoint and release it.
-
-        Raises UsageError: Django would do it on another connection.
-        """
+        """Begin and commit, or make a savepoint and release it. Raises UsageError if Django would
+        do it on another connection."""
         alias = self._connection.alias
         if connections[alias] is not self._connection:
             raise UsageError(

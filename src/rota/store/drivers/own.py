@@ -29,11 +29,8 @@ RESTORED = "; after a restore without sequences run `rota queues resume --copy`"
 
 
 def parse_url(url: str) -> dict[str, Any]:
-    """Return the parameters of a libpq URL or connection string.
-
-    Raises ConfigurationError, which never shows the URL, because any part may be the password; it
-    shows the name of a setting that Rota cannot use.
-    """
+    """Return the parameters of a libpq URL or connection string. The ConfigurationError never shows
+    the URL, any part of which may be the password, but the name of an unknown setting."""
     try:
         params: dict[str, Any] = conninfo_to_dict(url)
     except psycopg.ProgrammingError as error:
@@ -92,10 +89,8 @@ def format_conninfo(params: dict[str, Any]) -> str:
 
 @contextmanager
 def translate_errors() -> Iterator[None]:
-    """Turn errors of the server or the network into DatabaseUnavailable or ConfigurationError.
-
-    An error of a statement itself stays as it is.
-    """
+    """Turn errors of the server or the network into DatabaseUnavailable or ConfigurationError. An
+    error of a statement itself stays as it is."""
     try:
         yield
     except (StoreError, *ERRORS) as error:

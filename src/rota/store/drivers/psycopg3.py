@@ -105,12 +105,8 @@ def translate(
     connection: psycopg.Connection | psycopg.AsyncConnection | None = None,
     raised: Exception | None = None,
 ) -> StoreError:
-    """Return the StoreError for one of `ERRORS`.
-
-    Args:
-            connection: where the error was raised.
-            raised: the error for the application, if a library wraps psycopg's error.
-    """
+    """Return the StoreError for one of `ERRORS`, met on `connection`. `raised`: the error for the
+    application, if a library wraps psycopg's error."""
     text, name, shown = str(error), type(error).__name__, raised or error
     if isinstance(error, UnicodeEncodeError):
         return Unencodable(_say_encoding(error, connection), name=name, driver_error=shown)

@@ -226,7 +226,7 @@ def _hot(large: Large) -> dict[str, tuple[Callable[[], Operation[Any]], int]]:
         "an insert": (lambda: ops.insert(new(None)), 1),
         "an insert with a key": (lambda: ops.insert(new("fresh")), 1),
         "an insert whose key is taken": (lambda: ops.insert(new(keys[0])), 1),
-        "a job by its id": (lambda: ops.find(ops.Filter(ids=[held[0].id], limit=1)), 1),
+        "a job by its id": (lambda: ops.find(ids=[held[0].id], limit=1), 1),
         "its attempts": (lambda: ops.attempts(held[0].id), 1),
     }
 

@@ -170,7 +170,7 @@ def test_a_reader_is_not_disturbed_and_what_it_holds_up_is_finished_once_it_is_g
         connection.execute("set lock_timeout = '10 s'")
         insert(connection)
         hand.settle(*((job, SUCCEED) for job in hand.claim().jobs))
-        assert hand.run(ops.find(ops.Filter()))[0].status == "succeeded"
+        assert hand.run(ops.find())[0].status == "succeeded"
         assert len(rows(reader, "select from rota.jobs")) == 3
         hand.run(ops.ensure_partitions())
         assert partitions(connection)[-1] == "20310602"
@@ -261,8 +261,8 @@ def test_who_asks_for_the_dead_gets_those_that_wait_for_a_person(shared: Connect
     old, waiting = _dead(shared, 91), _dead(shared, 1)
     hand = Hand(shared)
     hand.run(ops.archive_dead(10))
-    assert [job.id for job in hand.run(ops.find(ops.Filter(status="dead")))] == [waiting]
-    assert {job.id for job in hand.run(ops.find(ops.Filter()))} == {old, waiting}
+    assert [job.id for job in hand.run(ops.find(status="dead"))] == [waiting]
+    assert {job.id for job in hand.run(ops.find())} == {old, waiting}
 
 
 @rule("M13")

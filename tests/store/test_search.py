@@ -11,7 +11,6 @@ import pytest
 
 import rota
 from rota.store import ops
-from rota.store.ops import Filter
 from tests.store.work import CANCEL, FAIL, GIVE_UP, SUCCEED, Connection, Hand, insert
 from tests.support.history import DAYS, fill
 from tests.support.rules import rule
@@ -24,7 +23,7 @@ edge of each partition.
 
 
 def found(hand: Hand, **wanted: Any) -> list[int]:
-    return [job.id for job in hand.run(ops.find(Filter(**wanted)))]
+    return [job.id for job in hand.run(ops.find(**wanted))]
 
 
 def move(connection: Connection, table: str, column: str, id_: int, ago: str) -> None:
@@ -43,7 +42,7 @@ class Search:
     """
 
     def __init__(self, connection: Connection, **wanted: Any) -> None:
-        query = next(ops.find(Filter(**wanted)))
+        query = next(ops.find(**wanted))
         explain = b"explain (analyze, buffers, format json) "
         explain += Hand(connection).database.statements[query.name]
         self.blocks: float = math.inf

@@ -30,7 +30,10 @@ from rota.store.driver import Operation
 
 
 class Client(BatchCalls, FindCalls, ActionCalls):
-    """All calls: the frequent ones as methods, the rest in namespaces. An App is a Client."""
+    """All calls: the frequent ones as methods, the rest in namespaces. An App is a Client.
+
+    Each call raises UsageError for an argument that is unfit or out of range.
+    """
 
     jobs = cached_property(JobActions)
     """Read a timeline; reschedule, discard or archive a job; act on many; read the log."""

@@ -275,9 +275,6 @@ class JobActions(Namespace):
             until: actions before this aware datetime, as for a next page. Defaults to now.
             verb: actions of this kind only, such as "pause". Defaults to all.
             limit: maximum number of actions, 1 … 10,000. Defaults to 100.
-
-        Raises:
-            UsageError: an argument is out of range.
         """
         check_integer(limit, "limit", 1, LIST_MAX)
         until = None if until is None else check_aware(until, "until")
@@ -303,9 +300,6 @@ class JobActions(Namespace):
             since: an aware datetime, or how long ago. Defaults to a day.
             job_type: errors of this type only. Defaults to all types.
             limit: maximum number of errors, 1 … 10,000. Defaults to 100.
-
-        Raises:
-            UsageError: an argument is out of range.
         """
         check_integer(limit, "limit", 1, LIST_MAX)
         check_texts(job_type=job_type)

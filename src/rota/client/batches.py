@@ -33,7 +33,6 @@ from rota.model.units import plural
 from rota.store import ops
 from rota.store.db import RunOptions
 from rota.store.driver import Operation
-from rota.store.errors import PayloadRefused
 
 OUTCOMES = ("ended", "succeeded", "failed")
 PAGE = 1_000
@@ -134,16 +133,10 @@ class BatchCalls(EnqueueCalls):
         """Insert a batch whose jobs and `then` carry more meta. Return its id; None: each job
         joined another job, and these jobs are not of one batch."""
         members, following = carried[: len(request.jobs)], carried[len(request.jobs) :]
-        yield from self._refuse_large(carried, indexed=True)
         then = dict(zip(request.then, make_rows(following), strict=True))
-        try:
-            return (
-                yield from ops.insert_batch(
-                    make_rows(members), then, request.on_failure, request.parent
-                )
-            )
-        except PayloadRefused as error:
-            raise self._explain_refusal(members, error, indexed=True) from None
+        rows, on_failure = make_rows(members), request.on_failure
+        insert = ops.insert_batch(rows, then, on_failure, request.parent)
+        return self._watch_payloads(carried, insert, indexed=True)
 
 
 class Batches(Namespace):
@@ -169,9 +162,6 @@ class Batches(Namespace):
         Args:
             before: only batches with a lower id, for the next page.
             limit: maximum number of batches, 1 … 10,000. Defaults to 100.
-
-        Raises:
-            UsageError: an argument is unfit.
         """
         if before is not None:
             check_id(before)

@@ -32,9 +32,6 @@ class Breakers(Namespace):
         Args:
             name: only of this breaker.
             limit: most to return, 1 … 10,000; breakers that are not closed come first.
-
-        Raises:
-            UsageError: an argument is unfit.
         """
         if name is not None:
             _check_name(name)

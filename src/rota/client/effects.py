@@ -45,9 +45,6 @@ class Effects(Namespace):
             status: `intended`, `done` or `uncertain`. Defaults to all but `done`; with a key or a
                 job, to all.
             limit: most to return, 1 … 10,000.
-
-        Raises:
-            UsageError: an argument is unfit.
         """
         if status is not None and status not in STATUSES:
             raise UsageError(f"status must be one of {', '.join(STATUSES)}, not {status!r}")

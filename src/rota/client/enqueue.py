@@ -258,19 +258,20 @@ class EnqueueCalls(Caller):
 
     def _enqueue(self, jobs: Sequence[NewJob]) -> Operation[Enqueued]:
         [row] = make_rows(jobs)
-        yield from self._refuse_large(jobs, indexed=False)
-        try:
-            return (yield from ops.insert(row))
-        except PayloadRefused as error:
-            raise self._explain_refusal(jobs, error, indexed=False) from None
+        return self._watch_payloads(jobs, ops.insert(row), indexed=False)
 
     def _enqueue_many(self, jobs: Sequence[NewJob]) -> Operation[list[Enqueued]]:
-        rows = make_rows(jobs)
-        yield from self._refuse_large(jobs, indexed=True)
+        return self._watch_payloads(jobs, ops.insert_many(make_rows(jobs)), indexed=True)
+
+    def _watch_payloads(
+        self, jobs: Sequence[NewJob], insert: Operation[T], *, indexed: bool
+    ) -> Operation[T]:
+        """Insert jobs. Raises PayloadError, with the place of a job if the jobs are a list."""
+        yield from self._refuse_large(jobs, indexed=indexed)
         try:
-            return (yield from ops.insert_many(rows))
+            return (yield from insert)
         except PayloadRefused as error:
-            raise self._explain_refusal(jobs, error, indexed=True) from None
+            raise self._explain_refusal(jobs, error, indexed=indexed) from None
 
     def _refuse_large(self, jobs: Sequence[NewJob], *, indexed: bool) -> Operation[None]:
         """Refuse payloads that the database would refuse, before it aborts the transaction."""

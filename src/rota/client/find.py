@@ -27,7 +27,6 @@ from rota.model.job import Job, Status
 from rota.model.units import Duration, seconds
 from rota.store import ops
 from rota.store.driver import Operation
-from rota.store.ops import Filter
 
 JOIN_POLL_S = (0.02, 0.5)
 """The first and the longest pause of a `join` between two looks. The end of a job sends no
@@ -89,9 +88,6 @@ class FindCalls(Caller):
         Args:
             connection: as for `get`.
             filters: those of `Search`, each documented there.
-
-        Raises:
-            UsageError: a filter is unknown or out of range.
         """
         return _find(check_search(filters))
 
@@ -126,32 +122,30 @@ class FindCalls(Caller):
         return job
 
 
-def _find(wanted: Filter) -> Operation[list[Job]]:
-    found = yield from ops.find(wanted)
+def _find(wanted: dict[str, Any]) -> Operation[list[Job]]:
+    found = yield from ops.find(**wanted)
     # Only then: a reader of the view `jobs` may lack the rights to explain a wait.
-    return (yield from ops.explain(found)) if wanted.waiting else found
+    return (yield from ops.explain(found)) if wanted["waiting"] else found
 
 
-def check_search(search: Search) -> Filter:
-    """Return the filter of a search. Raises UsageError for an unknown name or a bad value."""
-    filters: dict[str, Any] = dict(refuse_unknown(search, Search))
+def check_search(search: Search) -> dict[str, Any]:
+    """Return the filters of `ops.find`. Raises UsageError for an unknown name or a bad value."""
+    filters: dict[str, Any] = ops.ANY_JOB | refuse_unknown(search, Search)
     for name in ("since", "until"):
-        if name in filters:
-            filters[name] = parse_moment(filters[name], name)
+        filters[name] = parse_moment(filters[name], name)
     for name in ("payload", "meta"):
-        if name in filters:
-            filters[name] = encode_part(filters[name], name)
-    wanted = Filter(**filters)
-    check_integer(wanted.limit, "limit", 1, LIST_MAX)
-    check_bool(wanted.waiting, "waiting")
-    if wanted.before is not None:
-        check_integer(wanted.before, "before", 1, ID_MAX)
-    if wanted.batch is not None:
-        check_id(wanted.batch)
+        filters[name] = encode_part(filters[name], name)
+    check_integer(filters["limit"], "limit", 1, LIST_MAX)
+    check_bool(filters["waiting"], "waiting")
+    if filters["before"] is not None:
+        check_integer(filters["before"], "before", 1, ID_MAX)
+    if filters["batch"] is not None:
+        check_id(filters["batch"])
     check_texts(**{name: filters.get(name) for name in TEXTS_MAX})
-    if wanted.status is not None and wanted.status not in list(Status):
-        raise UsageError(f"status must be one of {', '.join(Status)}, not {wanted.status!r}")
-    return wanted
+    status = filters["status"]
+    if status is not None and status not in list(Status):
+        raise UsageError(f"status must be one of {', '.join(Status)}, not {status!r}")
+    return filters
 
 
 def _refuse_overdue(job: Job, started: float, timeout_s: float | None) -> None:

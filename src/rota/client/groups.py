@@ -32,9 +32,6 @@ class Groups(Namespace):
             halted: only groups that a dead job halts.
             after: only group keys after this one, for the next page.
             limit: maximum number of groups, 1 … 10,000. Defaults to 100.
-
-        Raises:
-            UsageError: an argument is unfit.
         """
         for name, value in {"group_key": group_key, "after": after}.items():
             if value is not None:

@@ -48,9 +48,6 @@ class Queues(Namespace):
             job_type: statistics of this type only; counts by status and the oldest due job are
                 always of all jobs. Defaults to all types.
             queue: statistics of this queue only, in the same way. Defaults to all queues.
-
-        Raises:
-            UsageError: an argument is out of range.
         """
         check_integer(hours, "hours", 1, HOURS_MAX)
         check_texts(job_type=job_type, queue=queue)
@@ -89,9 +86,6 @@ class Queues(Namespace):
 
         Args:
             max_running: 1 … 100,000; None: as many as the workers have slots.
-
-        Raises:
-            UsageError: the name, the number, `why` or `by` cannot be stored.
         """
         queue = check_queue(name, "a queue's name")
         if max_running is not None:
@@ -135,11 +129,7 @@ class Queues(Namespace):
         self, name: str, *, why: str | None = None, by: str | None = None
     ) -> Operation[bool]:
         """Resume a queue; return whether it was paused. Nothing is written for a queue without a
-        pause.
-
-        Raises:
-            UsageError: the name, `why` or `by` cannot be stored.
-        """
+        pause."""
         queue = check_queue(name, "a queue's name")
         return ops.ask("queue_resume", queue=queue, **check_who(why, by))
 
@@ -164,7 +154,7 @@ class Queues(Namespace):
     @both
     def resume_all(self, *, why: str | None = None, by: str | None = None) -> Operation[bool]:
         """End a pause of everything; return whether there was one. Queues paused by name stay
-        paused. Raises as `resume`."""
+        paused."""
         return ops.ask("resume_all", **check_who(why, by))
 
     aresume_all = awaitable(resume_all)
@@ -172,11 +162,7 @@ class Queues(Namespace):
     @both
     def resume_copy(self, *, why: str | None = None, by: str | None = None) -> Operation[bool]:
         """Allow a restored copy of a database to run jobs and schedules; return whether it was a
-        copy.
-
-        Raises:
-            UsageError: `why` or `by` cannot be stored.
-        """
+        copy."""
         return ops.ask("resume_copy", **check_who(why, by))
 
     aresume_copy = awaitable(resume_copy)

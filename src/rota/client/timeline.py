@@ -16,7 +16,7 @@ from rota.model.record import ReadJson, Record, describe
 from rota.model.units import local_time, plural, words
 from rota.store import ops
 from rota.store.driver import Operation
-from rota.store.ops import ActionRecord, AttemptRecord, EffectRecord, Filter
+from rota.store.ops import ActionRecord, AttemptRecord, EffectRecord
 
 OVERLAP = "Overlap"
 """The error type of a skipped tick."""
@@ -82,7 +82,7 @@ class Timeline(Record, frozen=True):
 def read_timeline(id: int) -> Operation[Timeline]:
     """Read the timeline of a job. Raises JobNotFound."""
     ids = yield from ops.chain(id)
-    found = yield from ops.find(Filter(ids=ids))
+    found = yield from ops.find(ids=ids)
     chain = sorted((yield from ops.explain(found)), key=lambda job: job.id)
     if id not in [job.id for job in chain]:
         raise JobNotFound(id)

@@ -24,7 +24,6 @@ from rota.model.outcome import End
 from rota.store import ops
 from rota.store.driver import Operation, Query
 from rota.store.errors import RowRefused, StoreError
-from rota.store.ops import Filter
 from rota.testing.bound import BoundDatabase
 from rota.worker.attempt import Attempt, make_attempts
 from rota.worker.completion import Completer, NotCommitted
@@ -148,7 +147,7 @@ def _finish(begun: BoundAttempt) -> Operation[Performed]:
         yield from ops.keep_results([(job.id, job.claims, late)])
     if job.batch is not None:
         yield from ops.fold_all_batches()
-    found = yield from ops.find(Filter(ids=[job.id]))
+    found = yield from ops.find(ids=[job.id])
     if written is None and not attempt.completes:
         raise UsageError(ENDED) from error
     if attempt.completes and written is not None:

@@ -8,7 +8,6 @@ from rota.client.base import LIST_MAX
 from rota.model.job import Job
 from rota.store import ops
 from rota.store.driver import Operation
-from rota.store.ops import Filter
 
 if TYPE_CHECKING:
     from rota.testing.harness import Harness
@@ -61,11 +60,11 @@ def find_jobs(wanted: Wanted) -> Operation[list[Job]]:
     """Find the jobs of a type, by any of its names and in any status; oldest first."""
     jobs: list[Job] = []
     for name in wanted.names:
-        jobs += yield from ops.find(Filter(job_type=name, limit=LIST_MAX))
+        jobs += yield from ops.find(job_type=name, limit=LIST_MAX)
     return sorted(jobs, key=lambda job: job.id)
 
 
 def _find_last() -> Operation[int]:
     """Return the id of the newest job; 0: there is none."""
-    newest = yield from ops.find(Filter(limit=1))
+    newest = yield from ops.find(limit=1)
     return newest[0].id if newest else 0

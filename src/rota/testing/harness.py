@@ -22,7 +22,6 @@ from rota.runtime.loop import run_alone
 from rota.store import ops
 from rota.store.db import Database
 from rota.store.driver import Operation, Query
-from rota.store.ops import Filter
 from rota.testing import attempt, twice
 from rota.testing.bound import BoundDatabase, LoopFreeDatabase
 from rota.testing.drained import Drained
@@ -193,7 +192,7 @@ class Harness:
         return [job for job in pending if not wanted.find_differences(job)]
 
     def _explain(self, wanted: Wanted, after: int = 0) -> Operation[str]:
-        jobs = yield from ops.find(Filter(limit=LIST_MAX))
+        jobs = yield from ops.find(limit=LIST_MAX)
         return explain_jobs(
             wanted, self.app._declarations.types, [job for job in jobs if job.id > after]
         )
@@ -372,7 +371,7 @@ async def _work_with_worker(
     hand = ByHand(pick_within_limit)
     await Worker(database, spec, bus, hand=hand).run()
     ids = [one.job.id for one, _ in hand.ended]
-    found = await database.arun(ops.find(Filter(ids=ids, limit=max(1, len(ids)))))
+    found = await database.arun(ops.find(ids=ids, limit=max(1, len(ids))))
     jobs = {job.id: job for job in found}
     return [
         Performed(

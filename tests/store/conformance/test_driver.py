@@ -131,7 +131,7 @@ def test_a_job_comes_back_as_it_was_enqueued(adapter: Adapter) -> None:
         max_attempts=3, idempotency_key="k%(x)s", meta='{"by": "test"}', payload_version=2,
     )  # fmt: skip
     done = adapter.run(ops.insert(given))
-    job = adapter.run(ops.find(ops.Filter(ids=[done.id])))[0]
+    job = adapter.run(ops.find(ids=[done.id]))[0]
     assert (done.created, done.status, job.id) == (True, "queued", done.id)
     assert (job.queue, job.priority, job.run_at, job.max_attempts) == ("größe", -7, at, 3)
     assert (job.payload, job.meta) == ({"n": [1, None, "ü%s%"]}, {"by": "test"})
@@ -153,7 +153,7 @@ def test_a_connection_with_another_search_path_and_other_formats_is_served(
     at = datetime(2999, 1, 2, 3, 4, 5, tzinfo=UTC)
     done = adapter.run(ops.insert(row(run_at=at, timeout=timedelta(days=1, seconds=1.5))))
     adapter.execute("set datestyle = 'ISO'")  # psycopg reads no other one as text
-    [job] = adapter.run(ops.find(ops.Filter(ids=[done.id])))
+    [job] = adapter.run(ops.find(ids=[done.id]))
     assert (job.run_at, job.timeout_s) == (at, 86_401.5)
 
 
@@ -164,7 +164,7 @@ def test_a_bulk_is_in_the_order_of_the_call(adapter: Adapter) -> None:
     done = adapter.run(ops.insert_many(rows), atomic=True)
     ids = [one.id for one in done]
     assert ids == sorted(ids) and all(one.created for one in done)
-    found = adapter.run(ops.find(ops.Filter(ids=[ids[0], ids[-1]])))
+    found = adapter.run(ops.find(ids=[ids[0], ids[-1]]))
     assert [job.payload for job in found] == [{"n": 54}, {"n": 0}]
     assert adapter.run(ops.insert_many([])) == []
 
@@ -487,7 +487,7 @@ def test_a_server_that_restarts_raises_server_trouble_until_a_new_connection(
     own_server.restart("immediate")
     with pytest.raises(ServerTrouble):
         adapter.run(ops.insert(row()))
-    assert len(opener(own_server.url()).run(ops.find(ops.Filter()))) == 1
+    assert len(opener(own_server.url()).run(ops.find())) == 1
 
 
 # The errors that the application gets

@@ -16,7 +16,7 @@ from rota.store.columns import CLAIMED, OF_THE_CLAIM
 from rota.store.driver import Operation, Query, Row, format_params
 from rota.store.errors import RowRefused
 from rota.store.ops.actions import ActionRequest, act
-from rota.store.ops.read import Filter, find, get, read_clock
+from rota.store.ops.read import find, get, read_clock
 from rota.store.ops.upkeep import UpkeepDue
 
 
@@ -262,7 +262,7 @@ def claim_one(who: Claimant, id_: int) -> Operation[Claimed]:
         raise UnknownJobType(found.job_type)
     rows = yield from _claim_row(who, id_)
     if not rows:
-        for now in (yield from find(Filter(ids=[id_]))):
+        for now in (yield from find(ids=[id_])):
             _refuse_status(id_, now.status)
         raise JobNotFound(id_)
     if rows[0][_REFUSAL] is not None:

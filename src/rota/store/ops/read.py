@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,48 +14,26 @@ from rota.model.record import Record
 from rota.store.columns import JOB
 from rota.store.driver import Operation, Query, Row
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
-    """Which jobs to find; None: any."""
-
-    ids: list[int] | None = None
-    status: str | None = None
-    job_type: str | None = None
-    queue: str | None = None
-    key: str | None = None
-    group_key: str | None = None
-    payload: str | None = None
-    """JSON that the payload contains."""
-    meta: str | None = None
-    """JSON that the meta contains."""
-    batch: int | None = None
-    error_type: str | None = None
-    error: str | None = None
-    """A part of the error's text, case-insensitive."""
-    since: datetime | timedelta | None = None
-    """When it ended or died, or how long ago; None: a day before `until`, for finished jobs."""
-    until: datetime | timedelta | None = None
-    before: int | None = None
-    limit: int = 100
-    waiting: bool = False
-    """Only jobs that something holds back besides their `run_at`."""
+ANY_JOB: dict[str, Any] = {
+    "limit": 100,
+    "waiting": False,
+    **dict.fromkeys(("ids", "status", "job_type", "queue", "key", "group_key", "batch", "before")),
+    **dict.fromkeys(("payload", "meta", "error_type", "error", "since", "until")),
+}
+"""The filters that find any job: those of `Search`, and the ids of jobs."""
 
 
-def find(wanted: Filter) -> Operation[list[Job]]:
-    """Find jobs, live and finished, newest first."""
-    params: dict[str, Any] = {name: getattr(wanted, name) for name in wanted.__slots__}
-    rows = yield Query(
-        "job_search",
-        params | instant_or_ago("since", wanted.since) | instant_or_ago("until", wanted.until),
-    )
-    return [_job(row) for row in rows]
+def find(**filters: Any) -> Operation[list[Job]]:
+    """Find jobs, live and finished, newest first. `payload` and `meta` are texts of JSON."""
+    params = ANY_JOB | filters
+    params |= instant_or_ago("since", params["since"]) | instant_or_ago("until", params["until"])
+    return [_job(row) for row in (yield Query("job_search", params))]
 
 
 def get(id_: int) -> Operation[Job]:
     """Read a job. A live job costs a tenth of a search. Raises JobNotFound."""
     rows = yield Query("job_live", {"id": id_})
-    found = [_job(row) for row in rows] or (yield from find(Filter(ids=[id_])))
+    found = [_job(row) for row in rows] or (yield from find(ids=[id_]))
     if not found:
         raise JobNotFound(id_)
     return found[0]

@@ -128,7 +128,7 @@ class ActionCalls(Caller):
 class JobActions(Namespace):
     """`app.jobs`: timelines, the rare actions on one job, all actions on many, and the action log.
 
-    `why`, `by` and `connection` are those of `app.cancel`. Each `…_many` call acts in batches of
+    `why`, `by` and `connection` are as in `app.cancel`. Each `…_many` call acts in batches of
     1,000 in the order of the ids, each batch in its own transaction.
     """
 
@@ -314,7 +314,7 @@ class JobActions(Namespace):
         """Cancel jobs; without `status` all unfinished ones that match.
 
         Args:
-            filters: those of `ActionFilters`, each documented there; at least one filter.
+            filters: the keys of `ActionFilters`, each documented there; at least one filter.
 
         Raises:
             UsageError: no filter is given, or the action is impossible for jobs with that status.
@@ -336,7 +336,7 @@ class JobActions(Namespace):
     ) -> Operation[ActionResult]:
         """Retry jobs as `app.retry`, each as fits its status; without `status` failed and dead
         jobs, with `fresh` dead jobs. Running jobs need `status="running"`. With `again`, `status`
-        is required, for finished jobs also `since`. Filters and errors are those of
+        is required, for finished jobs also `since`. Filters and errors are as in
         `cancel_many`."""
         return act_on_many(make_retry(by, why, again=again, fresh=fresh), filters)
 
@@ -355,7 +355,7 @@ class JobActions(Namespace):
         **filters: Unpack[ActionFilters],
     ) -> Operation[ActionResult]:
         """Move jobs to another time, priority or queue, as `reschedule`; without `status` queued
-        and failed jobs. `to_queue` is the new queue. Filters and errors are those of
+        and failed jobs. `to_queue` is the new queue. Filters and errors are as in
         `cancel_many`."""
         moved = check_moved(run_at, delay, priority, to_queue, names=OF_MANY)
         return act_on_many(make_request(Action.RESCHEDULE, by, why, moved), filters)
@@ -367,7 +367,7 @@ class JobActions(Namespace):
         self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
     ) -> Operation[ActionResult]:
         """Make jobs dead; without `status` queued, waiting and failed ones. Filters and errors are
-        those of `cancel_many`."""
+        as in `cancel_many`."""
         return act_on_many(make_request(Action.DISCARD, by, why), filters)
 
     adiscard_many = awaitable(discard_many)

@@ -102,7 +102,7 @@ class BatchCalls(EnqueueCalls):
         parent: int | None = None,
         connection: AsyncConnection | None = None,
     ) -> NewBatch:
-        """Insert jobs that are followed as one. Arguments and errors are those of `batch`."""
+        """Insert jobs that are followed as one. Arguments and errors are as in `batch`."""
         request = _read_request(jobs, then, on_failure, parent)
         with self._prepare_batch(request, connection) as (operation, given, how):
             return _refuse_no_batch(*await self._arun(operation, given, **how))
@@ -203,7 +203,7 @@ class Batches(Namespace):
         """Cancel the unfinished members of a batch and of the batches in it.
 
         Running members are asked to stop. Members that were enqueued while the call ran are
-        cancelled too. `why` and `by` are those of `app.cancel`.
+        cancelled too. `why` and `by` are as in `app.cancel`.
 
         Raises:
             BatchNotFound: there is no such batch.

@@ -19,7 +19,7 @@ from rota.store.ops import BreakerRecord
 class Breakers(Namespace):
     """`app.breakers`: lists circuit breakers, and opens or closes one by hand.
 
-    `why` and `by` are those of `app.cancel`.
+    `why` and `by` are as in `app.cancel`.
     """
 
     @both

@@ -22,7 +22,7 @@ EffectStatus = Literal["intended", "done", "uncertain"]
 class Effects(Namespace):
     """`app.effects`: what handlers guard with `ctx.effect` and `ctx.step`.
 
-    `why` and `by` are those of `app.cancel`.
+    `why` and `by` are as in `app.cancel`.
     """
 
     @both
@@ -35,7 +35,7 @@ class Effects(Namespace):
         status: EffectStatus | None = None,
         limit: int = 100,
     ) -> Operation[builtins.list[EffectRecord]]:
-        """Find effects: with a key, or of a job (its steps and those of its chain too), or the
+        """Find effects: with a key, or of a job (with the steps of its chain), or the
         latest that are about something, or with a status.
 
         Args:

@@ -97,7 +97,7 @@ class EnqueueCalls(Caller):
             then: the job that is enqueued when this one has ended, however; or a mapping with a job
                 for each outcome: `succeeded`, and `failed` (dead or cancelled). A job whose key was
                 taken has no `then` of its own. Only with a job. Defaults to none.
-            options: those of `UsingOptions`, each documented there; only with a name.
+            options: the keys of `UsingOptions`, each documented there; only with a name.
 
         Raises:
             PayloadError: the arguments have no JSON form, do not fit, or are too large.
@@ -130,7 +130,7 @@ class EnqueueCalls(Caller):
         then: Then | None = None,
         **options: Any,
     ) -> Enqueued:
-        """Insert a job. Arguments and errors are those of `enqueue`."""
+        """Insert a job. Arguments and errors are as in `enqueue`."""
         with self._prepare_one(job, arguments, connection, then, options) as insertion:
             operation, given, how = insertion
             return await self._arun(operation, given, **how)

@@ -63,10 +63,10 @@ def erase(
         running=sorted(id_ for id_, answer in answers.items() if answer == "requested"),
         refused=refused,
         corrected=corrected,
-        batches=[int(one) for one in names.get("batch", ())],
+        batches=[int(id_) for id_ in names.get("batch", ())],
         schedules=names.get("schedule", []),
         secrets=names.get("secret", []),
-        partitions={one: _statement(one) for one in names.get("partition", ())},
+        partitions={name: _statement(name) for name in names.get("partition", ())},
     )
 
 
@@ -91,9 +91,9 @@ def find_to_erase(
 
 def _leaves(value: Any) -> list[str]:
     if isinstance(value, Mapping):
-        return [leaf for one in value.values() for leaf in _leaves(one)]
+        return [leaf for part in value.values() for leaf in _leaves(part)]
     if isinstance(value, list | tuple):
-        return [leaf for one in value for leaf in _leaves(one)]
+        return [leaf for part in value for leaf in _leaves(part)]
     return [] if value is None or isinstance(value, bool) else [str(value)]
 
 

@@ -1,4 +1,4 @@
-"""Calls that read jobs: find them, get one, and wait for one."""
+"""Calls that find and read jobs, and wait for a job."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Search(JobFilters, total=False):
     """End of the period, as `since`. Defaults to now."""
     waiting: bool
     """Only jobs with `waits_for`: a group, a limit, a breaker or other jobs hold them back, and
-    `Job.wait` says how. Those of a paused queue are not among them."""
+    `Job.wait` says how. Jobs of a paused queue are not among them."""
     before: int | None
     """Only jobs with a smaller id, for the next page."""
     limit: int
@@ -87,7 +87,7 @@ class FindCalls(Caller):
 
         Args:
             connection: as for `get`.
-            filters: those of `Search`, each documented there.
+            filters: the keys of `Search`, each documented there.
         """
         return _find(check_search(filters))
 

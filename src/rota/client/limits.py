@@ -1,4 +1,4 @@
-"""Calls on rate limits: take from one, list them, change one."""
+"""Calls on rate limits: take starts, list the limits, change a limit."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from rota.store.ops import LimitRecord
 
 
 class Limits(Namespace):
-    """`app.limits`: takes from rate limits, lists them and changes one.
+    """`app.limits`: takes starts of rate limits, lists and changes limits.
 
-    `why` and `by` are those of `app.cancel`.
+    `why` and `by` are as in `app.cancel`.
     """
 
     @both

@@ -25,7 +25,7 @@ HOURS_MAX = 24 * 31
 class Queues(Namespace):
     """`app.queues`: reads, limits, pauses and resumes queues.
 
-    `why` and `by` are those of `app.cancel`.
+    `why` and `by` are as in `app.cancel`.
     """
 
     @both
@@ -145,7 +145,7 @@ class Queues(Namespace):
         by: str | None = None,
     ) -> Operation[Pause]:
         """Pause everything: no claim that begins after this call returns takes a job, and no
-        schedule fires. Arguments and errors are those of `pause`."""
+        schedule fires. Arguments and errors are as in `pause`."""
         ends = check_lasting(duration, until)
         return ops.ask_row(Pause, "pause_all_for", **ends, **check_who(why, by))
 

@@ -131,7 +131,7 @@ def act_on_key(
     holders = yield from ops.act_on_key(request, key, name)
     holder = holders[0]
     if holder.answer == "ambiguous":
-        types = list_names(one.job_type or "" for one in holders)
+        types = list_names(found.job_type or "" for found in holders)
         raise UsageError(f"jobs of several types hold the key {key!r}: {types}; name one of them")
     if holder.job is None or holder.answer == "not found":
         raise KeyNotFound(key, name)
@@ -239,7 +239,7 @@ def act_on_portion(
     """Act on the first thousand jobs of a filter with ids above `after` and up to `until`. Return
     the result, and the last of their ids if there are more."""
     request, ids = yield from find_jobs(request, filters)
-    left = [one for one in ids if after < one <= until]
+    left = [id_ for id_ in ids if after < id_ <= until]
     portion = left[: ops.ACTION_MAX]
     answers, refusals = yield from ops.act_on_many(request, portion)
     more = portion[-1] if len(left) > len(portion) else None
@@ -262,7 +262,7 @@ def explain_refusal(action: Action, answer: Answer) -> RotaError | None:
         return UsageError(f"job {answer.job}: what it was given was erased; nothing was changed")
     # A running job that is refused began after its filter found it.
     runs = answer.status == Status.RUNNING
-    wanted = tuple(one.value for one in takes(action) if not (runs and one is Status.RUNNING))
+    wanted = tuple(fit.value for fit in takes(action) if not (runs and fit is Status.RUNNING))
     return WrongStatus(answer.job, wanted, answer.status, _advise(action, answer))
 
 

@@ -28,7 +28,7 @@ PORTION = 1_000
 class Schedules(Namespace):
     """`app.schedules`: puts, reads, pauses, resumes, triggers and deletes schedules.
 
-    `why`, `by` and `connection` are those of `app.cancel`.
+    `why`, `by` and `connection` are as in `app.cancel`.
     """
 
     @both
@@ -51,7 +51,7 @@ class Schedules(Namespace):
     ) -> Operation[builtins.list[Run]]:
         """Return the runs of a schedule, the newest first, with skipped ones.
 
-        Runs are kept as long as history, also those of a deleted schedule.
+        Runs are kept as long as history, also the runs of a deleted schedule.
 
         Args:
             before: only runs with a smaller job id, for the next page. Defaults to all runs.
@@ -91,7 +91,7 @@ class Schedules(Namespace):
             name: 1 … 200 characters.
             cron: a cron expression of five fields; None: the schedule runs only if triggered.
             job: made with `job_type.new(…)`.
-            timing: those of `Timing`, each documented there: timezone, catch_up, overlap, jitter.
+            timing: the keys of `Timing`, documented there: timezone, catch_up, overlap, jitter.
 
         Raises:
             UsageError: an option is out of range, or the schedule is declared in code: change it
@@ -193,7 +193,7 @@ def _read(name: str) -> Operation[Schedule]:
 
 def _explain_missing(name: str) -> Operation[ScheduleNotFound]:
     """Return the error for a name that no schedule has, with the most similar name."""
-    nearest = get_close_matches(name, [one.name for one in (yield from ops.schedules())], n=1)
+    nearest = get_close_matches(name, [known.name for known in (yield from ops.schedules())], n=1)
     return ScheduleNotFound(name, *nearest)
 
 

@@ -73,7 +73,7 @@ class NewJob(msgspec.Struct, frozen=True):
     def using(
         self, connection: AnyConnection | None = None, /, **options: Unpack[UsingOptions]
     ) -> NewJob:
-        """Return the same job with other options: those of `JobType.using`."""
+        """Return the same job with other options: the keys of `JobType.using`."""
         updated = self.job_type._update_options(self.options, options, connection)
         return NewJob(
             self.job_type, self.payload_json, updated, self.key, self.made_group, self.asks_json
@@ -214,7 +214,7 @@ class JobType(Generic[P, Q, R]):
 
         Args:
             connection: the option `connection`, by position: `mail.using(session).enqueue(…)`.
-            options: those of `UsingOptions`, each documented there.
+            options: the keys of `UsingOptions`, each documented there.
 
         Raises:
             UsageError: an option is unknown or out of range.

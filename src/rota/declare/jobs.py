@@ -145,7 +145,7 @@ class Jobs:
         connection: AsyncConnection | None = None,
         enqueues: NewJob | None = None,
     ) -> list[dict[str, Any]]:
-        """Call a function of `tables`. Arguments and errors are those of `call`."""
+        """Call a function of `tables`. Arguments and errors are as in `call`."""
         text = self._find_function(function)
         with self._sender._carry(enqueues, connection) as more:
             rows: list[dict[str, Any]] = await self._sender._acall(
@@ -218,7 +218,7 @@ class Jobs:
             chunk: most jobs that one call of the handler takes, 1 … 10,000, or a `rota.Chunk(…)`,
                 which also says how long a job waits for others. The handler takes a list with an
                 item for each job. Defaults to None: a call takes the arguments of one job.
-            options: those of `JobOptions`, each documented there.
+            options: the keys of `JobOptions`, each documented there.
 
         Raises:
             DeclarationError: an option is unknown or out of range, the name is taken, or the
@@ -268,7 +268,7 @@ class Jobs:
             program: its words as a shell would split them, or a list of words. No shell runs it; if
                 you need one: `["sh", "-c", "…"]`.
             schedule: a cron expression of five fields. Defaults to None: it runs when enqueued.
-            options: those of `JobOptions` but `process`; `max_attempts` defaults to 1. With
+            options: the keys of `JobOptions` but `process`; `max_attempts` defaults to 1. With
                 `schedule` those of `Timing` too.
 
         Raises:
@@ -318,7 +318,7 @@ class Jobs:
             cron: a cron expression of five fields; None: the schedule runs only if triggered.
             job: made with `job_type.new(…)`, with the options queue, priority, max_attempts,
                 expires and meta of `using`.
-            timing: those of `Timing`, each documented there: timezone, catch_up, overlap, jitter.
+            timing: the keys of `Timing`, documented there: timezone, catch_up, overlap, jitter.
 
         Raises:
             DeclarationError: the cron expression, the zone or an option is out of range, the name

@@ -139,7 +139,7 @@ class Codec:
         given = self._bind(args, kwargs, index) if args or self._fields else kwargs
         if not self.names.issuperset(given):
             self._check_names(given, index)
-        text = self._write(given, index)
+        text = self.write(given, index)
         try:
             arguments = self._decode(text)
         except msgspec.ValidationError as error:
@@ -233,11 +233,6 @@ class Codec:
         except msgspec.ValidationError as error:
             raise PayloadError(self.job_type, name, self._word(name, str(error))) from None
 
-    def write(self, payload: Mapping[str, Any]) -> str:
-        """Return the JSON text of a payload from values, such as an upgraded one. Raises
-        PayloadError."""
-        return self._write(dict(payload), None)
-
     def _check_names(self, given: dict[str, Any], index: int | None) -> None:
         for name in given:
             if name not in self.names:
@@ -249,7 +244,9 @@ class Codec:
                 hint = "; self counts as an argument, unless the type has takes_context=True"
                 raise PayloadError(self.job_type, name, f"missing{hint * is_method}", index)
 
-    def _write(self, given: dict[str, Any], index: int | None) -> str:
+    def write(self, given: dict[str, Any], index: int | None = None) -> str:
+        """Return the JSON text of values by field, such as an upgraded payload. Raises
+        PayloadError."""
         try:
             text = encode(given).decode()
         except _UNENCODABLE as error:

@@ -7,6 +7,8 @@ server was never asked. Operations decide by the class. At the border of the sto
 
 from __future__ import annotations
 
+from typing import Any
+
 from rota.errors import (
     ConfigurationError,
     DatabaseUnavailable,
@@ -139,32 +141,15 @@ _CLASSES: tuple[tuple[tuple[str, ...], type[StoreError]], ...] = (
 )
 
 
-def store_error(
-    text: str,
-    sqlstate: str,
-    *,
-    name: str,
-    ends_session: bool,
-    constraint: str | None = None,
-    table: str | None = None,
-    driver_error: Exception | None = None,
-) -> StoreError:
-    """Return the StoreError for a server's error; `ends_session`: it is FATAL, or a pooler's."""
-    if ends_session and sqlstate.startswith(_SESSION):
-        kind: type[StoreError] = ServerTrouble
-    else:
-        kind = _classify(sqlstate, constraint or "", table)
-    return kind(
-        text,
-        name=name,
-        sqlstate=sqlstate,
-        constraint=constraint,
-        table=table,
-        driver_error=driver_error,
-    )
+def store_error(text: str, sqlstate: str, *, ends_session: bool, **facts: Any) -> StoreError:
+    """Return the StoreError for a server's error, with `facts` of it as StoreError takes them;
+    `ends_session`: it is FATAL, or a pooler's."""
+    is_away = ends_session and sqlstate.startswith(_SESSION)
+    kind = ServerTrouble if is_away else _classify(sqlstate, facts["constraint"], facts["table"])
+    return kind(text, sqlstate=sqlstate, **facts)
 
 
-def _classify(sqlstate: str, constraint: str, table: str | None) -> type[StoreError]:
+def _classify(sqlstate: str, constraint: str | None, table: str | None) -> type[StoreError]:
     if sqlstate == _CHECK_VIOLATION:
         if constraint == "job_payload":
             return PayloadRefused

@@ -170,7 +170,7 @@ def _join(directory: Path) -> None:
 
 
 def _ensure_guard(directory: Path) -> None:
-    """Start the guard unless there is one. Its lock is held before; `guard.log` has its errors."""
+    """Start the guard unless it runs. Its lock is held before; `guard.log` has its errors."""
     lock = guard.open_lock(directory / guard.GUARD)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

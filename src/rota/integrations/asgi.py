@@ -152,8 +152,8 @@ class DrainEndpoint:
     async def aclose(self) -> None:
         """Stop a running drain in order: its jobs have the grace period, then return to the queue.
 
-        For an application that mounts this endpoint: servers shut down only the outermost
-        application.
+        For an application that mounts this endpoint: a server shuts down only the application that
+        it runs.
         """
         drain = self._drain
         if drain is not None and not drain.done():

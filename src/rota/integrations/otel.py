@@ -4,7 +4,7 @@
 
     otel.instrument(app)
 
-An enqueue is a span, and each attempt one: docs/operate/tracing.md says which is whose child.
+An enqueue is a span, and so is each attempt: docs/operate/tracing.md says which is whose child.
 Nothing of a payload is in them.
 """
 
@@ -61,7 +61,8 @@ def instrument(
     """Trace the enqueues and attempts of an App.
 
     Args:
-        tracer_provider: makes the spans. Defaults to the global one, when the first span begins.
+        tracer_provider: makes the spans. Defaults to the global provider, when the first span
+            begins.
         link_after: a job that was enqueued longer ago begins a trace of its own, with a link to
             that of the enqueue. Defaults to 5 minutes.
 
@@ -115,7 +116,7 @@ class Tracing:
     @contextmanager
     def trace_attempt(self, ctx: rota.Context) -> Iterator[None]:
         """Run an attempt within its span: the child of the enqueue, or a root with a link to it."""
-        jobs = [one.job for one in ctx.items]
+        jobs = [item.job for item in ctx.items]
         origins = [(job, origin) for job in jobs if (origin := _find_origin(job)) is not None]
         attributes = _describe("run", "process", {ctx.job.job_type}, {ctx.job.queue})
         attributes["rota.worker"] = ctx.worker
@@ -172,7 +173,7 @@ class Tracing:
 
 
 def find_trace(record: logging.LogRecord) -> dict[str, str]:
-    """Return the trace of a log record: of the attempt in an event, or the current one."""
+    """Return the trace of a log record: of the attempt in an event, or the current trace."""
     event = getattr(record, "rota_event", None)
     if isinstance(event, JobEvent):
         return _traces.get((event.job, event.claim), {})
@@ -180,7 +181,7 @@ def find_trace(record: logging.LogRecord) -> dict[str, str]:
 
 
 def _describe(name: str, kind: str, types: set[str], queues: set[str]) -> dict[str, Any]:
-    """Return the attributes of the messaging conventions, and the job type if there is only one."""
+    """Return the attributes of the messaging conventions, and the job type if all jobs have it."""
     attributes = {
         "messaging.system": "rota",
         "messaging.operation.name": name,

@@ -224,12 +224,12 @@ class DatabaseGauges:
     def collect(self) -> Iterable[Family]:
         """Yield the gauges, at most READ_S old."""
         families: dict[str, GaugeMetricFamily] = {}
-        for one in self._read():
-            if one.name not in families:
-                label, meaning = GAUGES[one.name]
+        for metric in self._read():
+            if metric.name not in families:
+                label, meaning = GAUGES[metric.name]
                 labels = [] if label is None else [label]
-                families[one.name] = GaugeMetricFamily(one.name, meaning, labels=labels)
-            families[one.name].add_metric([*one.labels.values()], one.value)
+                families[metric.name] = GaugeMetricFamily(metric.name, meaning, labels=labels)
+            families[metric.name].add_metric([*metric.labels.values()], metric.value)
         return families.values()
 
     def _begin(self, event: events.WorkerStarted) -> None:

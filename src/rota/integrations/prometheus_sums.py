@@ -120,8 +120,8 @@ class _Addition:
         return []
 
     def collect(self) -> Iterator[Family]:
-        for name, one in self._families.items():
-            family = Family(name, one.documentation, one.type)
+        for name, first in self._families.items():
+            family = Family(name, first.documentation, first.type)
             for (sample, labels), value in self._values[name].items():
                 family.add_sample(sample, dict(labels), value)
             yield family

@@ -175,7 +175,7 @@ class Reporter:
             self._check_in(event, "error")
 
     def _report(self, event: events.JobEvent, failure: Any, level: str) -> None:
-        """Send the kept report, or a new one from what Rota stores if another process raised."""
+        """Send the kept report; if another process raised, make a report from what Rota stores."""
         kept = self._take(event)
         if kept is not None:
             report, hint, scope = kept
@@ -288,8 +288,8 @@ def _describe(job: Job) -> dict[str, Any]:
 
 def _mask(event: Any) -> None:
     """Mask the texts of a report, and drop the variables of frames: they hold the payload."""
-    for one in event.get("exception", {}).get("values", ()):
-        if isinstance(one.get("value"), str):
-            one["value"] = logs.scrub(one["value"])
-        for frame in (one.get("stacktrace") or {}).get("frames", ()):
+    for error in event.get("exception", {}).get("values", ()):
+        if isinstance(error.get("value"), str):
+            error["value"] = logs.scrub(error["value"])
+        for frame in (error.get("stacktrace") or {}).get("frames", ()):
             frame.pop("vars", None)

@@ -34,7 +34,7 @@ def drain_endpoint(
     concurrency: int = SLOTS,
     reserved: int | None = None,
 ) -> PlainDrainEndpoint:
-    """Return a WSGI application that drains `app` on a request. Arguments and errors are those of
+    """Return a WSGI application that drains `app` on a request. It takes the arguments of
     `rota.integrations.asgi.drain_endpoint`; the server too must permit so long a request."""
     request = DrainRequest.check(secret, max_time, grace, queues, concurrency, reserved)
     return PlainDrainEndpoint(app, request)

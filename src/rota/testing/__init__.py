@@ -1,6 +1,6 @@
 """For your tests: run jobs, look at what is enqueued, move the clock, run a handler twice.
 
-With pytest the fixture `rota_test` is a `Harness` on a database of its own; elsewhere make one:
+With pytest the fixture `rota_test` is a `Harness` on a database of its own; elsewhere make it:
 `Harness(app, connection=connection)`.
 """
 

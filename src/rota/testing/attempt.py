@@ -133,7 +133,7 @@ def _begin(
 
 def _finish(begun: BoundAttempt) -> Operation[Performed]:
     """Write the outcome. The handler's writes stay, as in production, unless it left the
-    transaction aborted. Raises UsageError: the transaction is another one now."""
+    transaction aborted. Raises UsageError: another transaction is open now."""
     attempt, job = begun.attempt, begun.attempt.job
     error = _find_error(attempt)
     if begun.arguments is not None and not (yield from _return_to(begun.transaction)):
@@ -191,8 +191,8 @@ def _call(database: BoundDatabase, begun: BoundAttempt) -> None:
 
 async def _acall(begun: BoundAttempt) -> None:
     async with AsyncExitStack() as stack:
-        for one in begun.spec.lifespans:  # those of the App's Jobs
-            await stack.enter_async_context(one())
+        for lifespan in begun.spec.lifespans:  # those of the App's Jobs
+            await stack.enter_async_context(lifespan())
         called = ainvoke(begun.attempt, begun.call, begun.spec.arounds, time.monotonic, _end)
         task = asyncio.create_task(called, name="rota job")
         await task

@@ -23,7 +23,7 @@ class Drained:
 
     def count(self, status: Status) -> int:
         """Return how many attempts ended with this status of their job."""
-        return sum(one.status is status for one in self.performed)
+        return sum(attempt.status is status for attempt in self.performed)
 
     @property
     def succeeded(self) -> int:
@@ -43,7 +43,8 @@ class Drained:
     def explain_errors(self) -> str:
         """Return the errors of dead and failed jobs for a person; empty: there are none."""
         ended = (Status.DEAD, Status.FAILED)
-        return "".join(map(_explain_error, (one for one in self.performed if one.status in ended)))
+        failed = [attempt for attempt in self.performed if attempt.status in ended]
+        return "".join(map(_explain_error, failed))
 
     def __repr__(self) -> str:
         counts = f"succeeded {self.succeeded}, failed {self.failed}, dead {self.dead}"
@@ -52,10 +53,10 @@ class Drained:
         )
 
 
-def _explain_error(one: Performed) -> str:
-    job = one.job
+def _explain_error(attempt: Performed) -> str:
+    job = attempt.job
     line = f"\n  job {job.id} {job.job_type} is {job.status}: {job.error_type}: {job.last_error}"
-    if one.error is None:
+    if attempt.error is None:
         return line
-    lines = "".join(traceback.format_exception(one.error)).splitlines()
+    lines = "".join(traceback.format_exception(attempt.error)).splitlines()
     return line + "".join(f"\n    | {one_line(text, 200)}" for text in lines[-STACK_LINES_MAX:])

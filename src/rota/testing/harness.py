@@ -157,7 +157,7 @@ class Harness:
 
     @both
     def refute_enqueued(self, job_type: AnyType | str, /, **arguments: Any) -> Operation[None]:
-        """Assert that no such job waits to run. Arguments are those of `enqueued`.
+        """Assert that no such job waits to run. It takes the arguments of `enqueued`.
 
         Raises:
             AssertionError: such a job waits.
@@ -180,7 +180,7 @@ class Harness:
 
     def expect_enqueued(self, job_type: AnyType | str, /, **arguments: Any) -> ExpectedJob:
         """Assert that the block, `with` or `async with`, enqueues such a job, in whatever status
-        after it. Arguments and errors are those of `enqueued`."""
+        after it. It takes the arguments of `enqueued`, and raises the same errors."""
         return ExpectedJob(self, self._want(job_type, arguments))
 
     def _want(self, job_type: AnyType | str, arguments: dict[str, Any]) -> Wanted:
@@ -370,14 +370,14 @@ async def _work_with_worker(
 
     hand = ByHand(pick_within_limit)
     await Worker(database, spec, bus, hand=hand).run()
-    ids = [one.job.id for one, _ in hand.ended]
+    ids = [ended.job.id for ended, _ in hand.ended]
     found = await database.arun(ops.find(ids=ids, limit=max(1, len(ids))))
     jobs = {job.id: job for job in found}
     return [
         Performed(
-            jobs.get(one.job.id) or attempt.make_unkept(make_ending(one, 0.0)),
-            one.job.attempts,
+            jobs.get(ended.job.id) or attempt.make_unkept(make_ending(ended, 0.0)),
+            ended.job.attempts,
             find_error(end),
         )
-        for one, end in hand.ended
+        for ended, end in hand.ended
     ]

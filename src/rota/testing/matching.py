@@ -94,7 +94,7 @@ class Wanted:
             if has is _ABSENT:
                 differences.append(f"it has no {name}")
             elif has != value:
-                shown = [_show_argument(self.job_type, name, one) for one in (has, value)]
+                shown = [_show_argument(self.job_type, name, argument) for argument in (has, value)]
                 is_other = "another" if MASK in shown else f"{shown[0]}, not {shown[1]}"
                 differences.append(f"{name} is {is_other}")
         return differences + _compare_options(self.options, job)
@@ -109,7 +109,7 @@ def _read_wanted(job_type: Declaration, arguments: Mapping[str, Any]) -> dict[st
         takes = list_names(sorted(codec.parameters)) or "no arguments"
         raise UsageError(f"job type {name!r} takes {takes}, not {unknown[0]}")
     try:
-        return {one: codec.read_one(one, value) for one, value in arguments.items()}
+        return {key: codec.read_one(key, value) for key, value in arguments.items()}
     except PayloadError as error:
         raise UsageError(f"no job can have this argument: {error}") from None
 

@@ -123,22 +123,22 @@ def _read_now() -> Operation[datetime]:
 def _find_next_tick() -> Operation[datetime | None]:
     now = yield from _read_now()
     ticks = [
-        one.next_run_at
-        for one in (yield from ops.schedules())
-        if one.is_active and one.next_run_at is not None and one.next_run_at > now
+        schedule.next_run_at
+        for schedule in (yield from ops.schedules())
+        if schedule.is_active and schedule.next_run_at is not None and schedule.next_run_at > now
     ]
     return min(ticks, default=None)
 
 
 def _plan_anew(now: datetime) -> Operation[None]:
     """Announce the first tick after `now` of each schedule anew."""
-    for one in (yield from ops.schedules()):
-        if one.is_active and one.cron is not None:
+    for schedule in (yield from ops.schedules()):
+        if schedule.is_active and schedule.cron is not None:
             due = Due(
-                one.name, one.cron, one.timezone, one.catch_up, one.jitter_s,
-                one.next_run_at, one.since,
+                schedule.name, schedule.cron, schedule.timezone, schedule.catch_up,
+                schedule.jitter_s, schedule.next_run_at, schedule.since,
             )  # fmt: skip
-            then = next_fire(read(one.cron, one.timezone), now)
+            then = next_fire(read(schedule.cron, schedule.timezone), now)
             if then is not None:
                 yield from ops.advance(due, Plan((), then, 0))
 

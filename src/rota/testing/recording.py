@@ -112,7 +112,7 @@ def make_context(
         started_at=now,
     )
     jobs = None if job_type is None else job_type._declaration.jobs
-    return RecordingContext(made, state, {one.id: one for one in results}, jobs)
+    return RecordingContext(made, state, {result.id: result for result in results}, jobs)
 
 
 def _record_progress(context: Context) -> None:

@@ -1,4 +1,4 @@
-"""Whether a second run of a handler is harmless, as "at least once" promises one."""
+"""Whether a second run of a handler is harmless: "at least once" allows a second run."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def run_twice(new_job: NewJob, *, tables: Iterable[str] = ()) -> None:
 
 
 async def arun_twice(new_job: NewJob, *, tables: Iterable[str] = ()) -> None:
-    """Run a handler twice on the running loop. Arguments and errors are those of `run_twice`."""
+    """Run a handler twice on the running loop, as `run_twice` does."""
     names = [tables] if isinstance(tables, str) else list(tables)
     await _Runs(_find_app(new_job), new_job, names).compare()
 
@@ -98,7 +98,7 @@ class _Runs:
 
     def _refuse(self, place: str, unasked: Iterable[str], changes: Iterable[str]) -> None:
         differences = [f"effect {key!r}: its block did not ask effect.done" for key in unasked]
-        if told := "".join(f"\n  {one}" for one in (*differences, *changes)):
+        if told := "".join(f"\n  {difference}" for difference in (*differences, *changes)):
             until = "" if place == END else f" up to {place}"
             raise AssertionError(f"a second run of {self._name}{until} is not harmless:{told}")
 
@@ -134,8 +134,8 @@ class _Runs:
         effects = await self._app.effects.afind(job=job, status="done", limit=LIST_MAX)
         return _Seen(
             {
-                f"{'step' if one.step_of else 'effect'} {one.key!r}": one.intended_at
-                for one in effects
+                f"{'step' if effect.step_of else 'effect'} {effect.key!r}": effect.intended_at
+                for effect in effects
             },
             await asyncio.to_thread(_count_jobs, self._app._database, job),
             await asyncio.to_thread(read_tables, self._app._database, self._tables),
@@ -176,7 +176,7 @@ class _Seen:
     effects: dict[str, datetime]
     """The begin of each done effect and step."""
     jobs: Counter[str]
-    """Jobs that were enqueued after this one, by type."""
+    """Jobs that were enqueued after this job, by type."""
     tables: dict[str, Counter[str]]
     """The rows by table."""
 

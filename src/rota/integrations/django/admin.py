@@ -156,7 +156,7 @@ class QueueFilter(admin.SimpleListFilter):
     parameter_name = "queue"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(one, one) for one in QueueRow.objects.values_list("name", flat=True)]
+        return [(name, name) for name in QueueRow.objects.values_list("name", flat=True)]
 
     def queryset(
         self, request: HttpRequest, queryset: models.QuerySet[Any]
@@ -207,8 +207,8 @@ class JobAdmin(ReadOnlyAdmin):
         """What happened to the job, and who acted."""
         entries = find_app().jobs.timeline(row.id).entries
         lines = (
-            f"{timezone.localtime(one.at):%Y-%m-%d %H:%M:%S} {one.what} {one.text}"
-            for one in entries
+            f"{timezone.localtime(entry.at):%Y-%m-%d %H:%M:%S} {entry.what} {entry.text}"
+            for entry in entries
         )
         return format_html("<pre>{}</pre>", "\n".join(lines))
 
@@ -258,8 +258,8 @@ class QueueAdmin(ReadOnlyAdmin):
     def get_queryset(self, request: HttpRequest) -> models.QuerySet[Any]:
         """Return the queues; `due` is counted up to the limit of `rota queues`."""
         due: dict[str, int] = {}
-        for one in find_app().queues.list():
-            due[one.queue] = due.get(one.queue, 0) + one.due
+        for counts in find_app().queues.list():
+            due[counts.queue] = due.get(counts.queue, 0) + counts.due
         whens = [models.When(name=name, then=count) for name, count in due.items()]
         return (
             super()

@@ -30,6 +30,6 @@ class RotaConfig(AppConfig):
         use_names_of_parent()
         importlib.import_module(f"{self.name}.checks")
         autodiscover_modules("jobs")
-        if any(one["BACKEND"] == PATH for one in getattr(settings, "TASKS", {}).values()):
+        if any(backend["BACKEND"] == PATH for backend in getattr(settings, "TASKS", {}).values()):
             autodiscover_modules("tasks")
         post_migrate.connect(declare, sender=self)

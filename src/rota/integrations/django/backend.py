@@ -67,7 +67,7 @@ _STATUSES = {
 class RotaTask(Task):  # type: ignore[type-arg]  # not generic in Django itself
     """A task with options of Rota: `@task(max_attempts=8, timeout="20s", key=…)`.
 
-    A missing option is the one of the backend's OPTIONS, otherwise the default of a job type.
+    Without an option a task has that of the backend's OPTIONS, otherwise the default of a job type.
     """
 
     max_attempts: int | None = None
@@ -193,8 +193,8 @@ class RotaBackend(BaseTaskBackend):
     ) -> TaskResult[..., Any]:
         """Return a job and its failed attempts as a result."""
         run_after = (job.meta or {}).get(RUN_AFTER)
-        failed = [one for one in attempts if one.error_type is not None]
-        workers = [one.worker for one in failed][: job.attempts]
+        failed = [attempt for attempt in attempts if attempt.error_type is not None]
+        workers = [attempt.worker for attempt in failed][: job.attempts]
         # A person may have moved the job to a queue that is not in the backend's QUEUES.
         has_queue = not self.queues or job.queue in self.queues
         finished_at = job.finished_at or (job.failed_at if job.status == Status.DEAD else None)
@@ -208,13 +208,15 @@ class RotaBackend(BaseTaskBackend):
             id=str(job.id),
             status=_STATUSES.get(job.status, TaskResultStatus.READY),
             enqueued_at=job.created_at,
-            started_at=next((one.started_at for one in failed if one.started_at), job.started_at),
+            started_at=next(
+                (attempt.started_at for attempt in failed if attempt.started_at), job.started_at
+            ),
             last_attempted_at=job.started_at,
             finished_at=finished_at,
             args=job.payload.get("args", []),
             kwargs=job.payload.get("kwargs", {}),
             backend=self.alias,
-            errors=[_make_error(one) for one in failed],
+            errors=[_make_error(attempt) for attempt in failed],
             worker_ids=workers + [job.locked_by or ""] * (job.attempts - len(workers)),
         )
         object.__setattr__(result, "_return_value", job.result)

@@ -29,7 +29,7 @@ def check_settings(**_: Any) -> list[CheckMessage]:
         find_driver(app.using)
     except (ImproperlyConfigured, RotaError) as error:
         return [Error(str(error), id="rota.E001")]
-    atomic = [one for one, found in connections.settings.items() if found["ATOMIC_REQUESTS"]]
+    atomic = [alias for alias, found in connections.settings.items() if found["ATOMIC_REQUESTS"]]
     if not atomic or app.using in atomic:
         return []
     text = (
@@ -61,6 +61,6 @@ def check_types(**_: Any) -> list[CheckMessage]:
     """List what may be missing from job types."""
     hints = find_hints(find_app()._declarations.types.values())
     return [
-        Warning(f"{one.job_type!r} {one.message}", obj=one.place, id=HINTS[one.about])
-        for one in hints
+        Warning(f"{hint.job_type!r} {hint.message}", obj=hint.place, id=HINTS[hint.about])
+        for hint in hints
     ]

@@ -83,7 +83,7 @@ class DjangoApp(App):
 
     def _config(self, queues: Queues | None, *others: Any) -> WorkerConfig:
         if queues is None and self.more_queues:
-            used = {one._declaration.options.queue for one in self.types.values()}
+            used = {job_type._declaration.options.queue for job_type in self.types.values()}
             queues = sorted({"default", *used, *self.more_queues})
         return super()._config(queues, *others)
 

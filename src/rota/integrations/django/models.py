@@ -39,7 +39,7 @@ class JobRow(ReadOnly):
     id: Any = models.BigIntegerField(primary_key=True)
     job_type: Any = models.TextField()
     queue: Any = models.TextField()
-    status: Any = models.TextField(choices=[(one.value, one.value) for one in Status])
+    status: Any = models.TextField(choices=[(status.value, status.value) for status in Status])
     priority: Any = models.SmallIntegerField()
     attempts: Any = models.IntegerField()
     max_attempts: Any = models.IntegerField()

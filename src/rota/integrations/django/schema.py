@@ -93,7 +93,7 @@ def flush(app: DjangoApp) -> None:
         f"and relnamespace = to_regnamespace('{app.schema}')",
     )
     names = sorted({name for [name] in tables} - KEPT)
-    asked = [f"select '{one}' where exists (select from {app.schema}.{one})" for one in names]
+    asked = [f"select '{name}' where exists (select from {app.schema}.{name})" for name in names]
     filled = [f"{app.schema}.{name}" for [name] in _fetch(app, " union all ".join(asked))]
     if filled:
         with connections[app.using].cursor() as cursor:

@@ -139,17 +139,17 @@ class Mailer:
                 an error.
             reply_to: who gets the answers. Defaults to the sender.
             envelope_sender: the address that gets the bounces. Defaults to that of the sender.
-            name: of the job types: `mail`, and `mail.urgent` for those with `urgent`; also part of
+            name: of the job types: `mail`, and `mail.urgent` for mails with `urgent`; also part of
                 the keys, so that two mailers send beside each other.
-            load: called with template and data when the mail is rendered, in a thread, as those of
-                `attachments`; returns the variables, for what is too large, or too personal, for a
-                payload. Defaults to the data.
+            load: called with template and data when the mail is rendered, in a thread; returns the
+                variables, for what is too large, or too personal, for a payload. Defaults to the
+                data.
             attachments: functions that make an attachment when the mail is sent, by name.
             rate_limit: what the provider allows; both types share it.
             if_uncertain: what happens to a mail that may have been sent: see `Context.effect`.
             options: of the type `mail`, on top of `rota.kinds.MAIL`. `mail.urgent` has them too,
-                such as a queue, a breaker or a timeout, but for the others that
-                `rota.kinds.URGENT_MAIL` sets.
+                such as a queue, a breaker or a timeout, except for what `rota.kinds.URGENT_MAIL`
+                sets.
 
         Raises:
             UsageError: an argument cannot be what it is for.
@@ -192,11 +192,11 @@ class Mailer:
         }
 
     def new(self, template: str, **mail: Unpack[NewMail]) -> NewJob:
-        """Return a mail for `app.enqueue_many`. Arguments and errors are those of `send`."""
+        """Return a mail for `app.enqueue_many`. Takes the arguments of `send`, with its errors."""
         return self._new("new", template, mail)
 
     def send(self, template: str, **mail: Unpack[NewMail]) -> rota.Enqueued:
-        """Enqueue a mail. A second one for the same user, template and event enqueues nothing.
+        """Enqueue a mail. A second mail for the same user, template and event is not enqueued.
 
         Args:
             template: the name of its folder.
@@ -211,19 +211,19 @@ class Mailer:
         return self._app.enqueue(self._new("send", template, mail))
 
     async def asend(self, template: str, **mail: Unpack[NewMail]) -> rota.Enqueued:
-        """Enqueue a mail. Arguments and errors are those of `send`."""
+        """Enqueue a mail, as `send` does."""
         return await self._app.aenqueue(self._new("asend", template, mail))
 
     def send_many(
         self, template: str, recipients: Iterable[Recipient], **mail: Unpack[MailToMany]
     ) -> list[rota.Enqueued]:
-        """Enqueue a mail for each recipient, in one statement per 1,000. The arguments are those of
+        """Enqueue a mail for each recipient, in one statement per 1,000. It takes the arguments of
         `send`; a recipient's `data` overrides the common `data`."""
         jobs = []
-        for to, user_id, own in (Recipient(*one) for one in recipients):
+        for to, user_id, own in (Recipient(*given) for given in recipients):
             data = {**(mail.get("data") or {}), **own}
-            one: NewMail = {**mail, "to": to, "user_id": user_id, "data": data}
-            jobs.append(self._new("send_many", template, one))
+            whole: NewMail = {**mail, "to": to, "user_id": user_id, "data": data}
+            jobs.append(self._new("send_many", template, whole))
         return self._app.enqueue_many(jobs)
 
     def _new(self, verb: str, template: str, mail: NewMail) -> NewJob:
@@ -294,7 +294,7 @@ class Mailer:
     def find(self, who: str) -> list[Sent]:
         """Find the latest 10,000 mails by address or Message-ID, the latest first. Kept for 90
         days."""
-        return [_read(one) for one in self._app.effects.find(about=_about(who), limit=10_000)]
+        return [_read(effect) for effect in self._app.effects.find(about=_about(who), limit=10_000)]
 
     def forget(self, address: str, *, why: str | None = None, by: str | None = None) -> int:
         """Forget the mails to an address, so that none is sent again; return how many there
@@ -306,10 +306,11 @@ class Mailer:
     ) -> rota.Enqueued:
         """Send the mail of a finished job once more, on purpose: as-sent or latest.
 
-        A mail that was sent is sent as one of its own, and that once for each content: to send it a
-        third time, send the job again that this call has made. Any other has its key and Message-ID
-        as before. By this call you say that one which is uncertain was not sent: it stays uncertain
-        until the new job begins to send, and if that is uncertain, too, it is not sent again.
+        A mail that was sent is sent as a new mail, once for each content: to send it a third time,
+        send the job again that this call has made. A mail that was not sent keeps its key and its
+        Message-ID. By this call you say that an uncertain mail was not sent: the mail stays
+        uncertain until the new job begins to send. If the new job is uncertain too, the mail is not
+        sent again.
 
         Args:
             id: of the job.
@@ -328,7 +329,7 @@ class Mailer:
         if content not in ("as-sent", "latest"):
             raise rota.UsageError(f'content must be "as-sent" or "latest", not {content!r}')
         job = self._app.get(id)
-        if job.job_type not in {one.name for one in self._types.values()}:
+        if job.job_type not in {job_type.name for job_type in self._types.values()}:
             raise rota.UsageError(f"job {id} is {job.job_type}, no mail of this mailer")
         if not job.status.is_settled:
             settled = ("dead", "succeeded", "cancelled")
@@ -341,7 +342,7 @@ class Mailer:
         before = payload.get("again") or {}
         key = self._key_of(payload["template"], payload["user"], payload["event"])
         found = self._app.effects.find(_name_effect(key, before))
-        effect = next((one for one in found if one.step_of is None), None)
+        effect = next((effect for effect in found if effect.step_of is None), None)
         is_sent = job.status == "succeeded" or (effect is not None and effect.status == "done")
         if is_sent and job.status != "succeeded" and effect is not None and effect.job != id:
             raise rota.UsageError(f"job {effect.job} has sent the mail of job {id}: resend that")

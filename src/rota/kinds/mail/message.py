@@ -69,7 +69,7 @@ class Rendered:
         digest = hashlib.sha256()
         parts = [self.subject, self.text or "", self.html or ""]
         parts += [
-            f"{one.filename} {hashlib.sha256(one.content).hexdigest()}" for one in attachments
+            f"{file.filename} {hashlib.sha256(file.content).hexdigest()}" for file in attachments
         ]
         for part in parts:
             digest.update(f"{len(part)}:{part}".encode())
@@ -113,7 +113,7 @@ class Templates:
     def list(self) -> list[str]:
         """Return the names of the templates."""
         folders = self._folder.iterdir() if self._folder.is_dir() else ()
-        return sorted(one.name for one in folders if (one / PARTS[0]).is_file())
+        return sorted(folder.name for folder in folders if (folder / PARTS[0]).is_file())
 
     def render(self, name: str, variables: Mapping[str, Any]) -> Rendered:
         """Render a template.
@@ -203,7 +203,7 @@ def build_message(
         "Auto-Submitted": "auto-generated",
         **(headers or {}),
     }
-    addresses = [one.addr_spec for one in fields.values() if isinstance(one, Address)]
+    addresses = [value.addr_spec for value in fields.values() if isinstance(value, Address)]
     policy = SMTP if "".join(addresses).isascii() else SMTPUTF8
     message = EmailMessage(policy=policy.clone(refold_source="none"))
     try:
@@ -217,9 +217,9 @@ def build_message(
             message.add_alternative(rendered.html, subtype="html")
     else:
         message.set_content(rendered.html or "", subtype="html")
-    for one in attachments:
-        main, _, sub = one.media_type.partition("/")
-        message.add_attachment(one.content, maintype=main, subtype=sub, filename=one.filename)
+    for file in attachments:
+        main, _, sub = file.media_type.partition("/")
+        message.add_attachment(file.content, maintype=main, subtype=sub, filename=file.filename)
     for part in message.walk():
         for name, value in part.items():
             if set("\r\n") & set(str(value)):

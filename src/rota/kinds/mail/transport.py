@@ -23,8 +23,8 @@ import rota
 IDLE_S = 20.0
 """Seconds that an idle connection is kept: many servers close it after about a minute."""
 KEPT_S = 10.0
-"""Seconds for the first answer on a kept connection, before a new one is opened. Also for the
-greeting, some minutes after a server was silent: so failures come fast enough for a breaker."""
+"""Seconds for the first answer on a kept connection, before a new connection is opened. Also for
+the greeting, some minutes after a server was silent: so failures come fast enough for a breaker."""
 ANSWER_S, DATA_S, MESSAGE_S = 300.0, 120.0, 600.0
 """Seconds for an answer, for the answer to DATA, and to the message. Source: RFC 5321, 4.5.3.2."""
 ATTEMPT_S = 3 * KEPT_S + 11 * ANSWER_S + 2 * DATA_S + MESSAGE_S
@@ -46,7 +46,7 @@ _ADVICE = {
 }
 """Advice for an error, by a part of the error's text."""
 _STATUS = re.compile(r"[45]\.(\d+\.\d+)\b")
-_OF_MAIL = frozenset(f"7.{one}" for one in (1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 29, 30))
+_OF_MAIL = frozenset(f"7.{detail}" for detail in (1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 29, 30))
 """Statuses x.7 about one message or one recipient. All other x.7 are about the sender: login,
 account, SPF, DKIM, reverse DNS, flood. Source: RFC 3463, 3.8, and IANA's list."""
 _OF_SENDER = frozenset({"1.7", "1.8"})
@@ -111,7 +111,7 @@ class SMTP:
             `smtp://…?starttls=always` or `never`. Without a choice STARTTLS is used where the
             server offers it, and must be offered where a password goes to another machine.
             `?hostname=worker.shop.example` is what this machine calls itself in EHLO. Defaults to
-            its name, if that is a whole one, or to its address.
+            its full host name, or to its address if it has none.
         timeout_s: at most, for each answer of the server. Defaults to what RFC 5321 gives each: 5
             minutes, 2 for DATA, 10 for the message.
         """
@@ -350,7 +350,7 @@ def _read_status(error: BaseException | None) -> str:
 
 
 def _name_host() -> str:
-    """Return this machine's name in EHLO: its full host name, or one of its addresses."""
+    """Return this machine's name in EHLO: its full host name, or an address of it."""
     try:
         name = socket.getfqdn()
         is_whole = _HOST.fullmatch(name)

@@ -95,11 +95,11 @@ def _write_time(value: date | time) -> str:
 
 
 def _write_array(value: Sequence[Any]) -> list[Any]:
-    return [AS_JSON.write(one) for one in value]
+    return [AS_JSON.write(item) for item in value]
 
 
 def _write_object(value: Mapping[Any, Any]) -> dict[str, Any]:
-    return {str(AS_JSON.write(name)): AS_JSON.write(one) for name, one in value.items()}
+    return {str(AS_JSON.write(name)): AS_JSON.write(item) for name, item in value.items()}
 
 
 def _write_other(value: object) -> str:

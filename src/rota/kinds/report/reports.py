@@ -197,7 +197,7 @@ class Reports:
         by: str | None = None,
         connection: AsyncConnection | None = None,
     ) -> ReportRun:
-        """Ask for a report. Arguments and errors are those of `request`."""
+        """Ask for a report, as `request` does."""
         new, given = self._ask(name, params, by)
         [row] = await self.jobs.acall("report_request", given, connection=connection, enqueues=new)
         found = await self.jobs.acall("report_runs", {"id": row["run"]}, connection=connection)
@@ -345,7 +345,7 @@ class Reports:
 
     def _open_parts(self, ctx: rota.Context, asked: ReportRun) -> Iterator[IO[bytes]]:
         found = self.jobs.call("report_files", {"run": asked.id})
-        parts = {one["page"]: one["name"] for one in found if one["rows"] is not None}
+        parts = {row["page"]: row["name"] for row in found if row["rows"] is not None}
         pages = asked.pages or 0
         for number in range(pages):
             ctx.raise_if_cancelled()

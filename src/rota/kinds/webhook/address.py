@@ -47,7 +47,7 @@ def is_public(address: Address) -> bool:
     return (
         address.is_global
         and not address.is_multicast
-        and not any(address in one for one in _REFUSED if one.version == address.version)
+        and not any(address in net for net in _REFUSED if net.version == address.version)
     )
 
 
@@ -84,7 +84,7 @@ async def _look_up(host: str, port: int) -> list[str]:
         kind, protocol = socket.SOCK_STREAM, socket.IPPROTO_TCP
         try:
             answers = socket.getaddrinfo(host, port, type=kind, proto=protocol)
-            found.set_result(list(dict.fromkeys(str(one[4][0]) for one in answers)))
+            found.set_result(list(dict.fromkeys(str(answer[4][0]) for answer in answers)))
         except OSError as error:
             found.set_exception(error)
         except UnicodeError as error:

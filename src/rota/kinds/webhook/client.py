@@ -92,7 +92,7 @@ class HttpClient:
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         """Args:
-            tls: whose certificates are trusted. Defaults to those that the system trusts.
+            tls: whose certificates are trusted. Defaults to what the system trusts.
 
         Raises:
             ConfigurationError: the extra is missing.
@@ -234,5 +234,5 @@ def _excerpt(response: httpx2.Response, body: bytearray) -> str:
     coding = response.headers.get("content-encoding", "identity")
     if coding != "identity":
         return f"({len(body)} bytes of {coding})"[:_EXCERPT]
-    text = "".join(one if one.isprintable() else " " for one in body.decode("utf-8", "replace"))
+    text = "".join(char if char.isprintable() else " " for char in body.decode("utf-8", "replace"))
     return logs.scrub(" ".join(text.split()))[:_EXCERPT]

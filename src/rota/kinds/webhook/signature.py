@@ -23,7 +23,8 @@ _KEY_BYTES = (24, 64)
 
 
 class NotVerified(Exception):
-    """The sender of the request has not the secret, or the request is a copy of an old one."""
+    """The sender of the request does not have the secret, or the request is a copy of an old
+    request."""
 
 
 def decode_secret(secret: str, name: str = "the secret of a webhook") -> bytes:
@@ -67,36 +68,36 @@ def verify(
     *,
     now: float | None = None,
 ) -> Any:
-    """Return the event of a request, once it is certain who sent it, and that it is not a copy of
-    one that is older than five minutes.
+    """Return the event of a request, once it is certain who sent it, and that it is no copy of a
+    request that is older than five minutes.
 
-    Give the same event only one effect: its `webhook-id` is the same at every attempt.
+    Give the same event only one effect: an event has the same `webhook-id` at every attempt.
 
     Args:
         headers: of the request, in any case.
         body: as it came, not parsed and made again.
-        secrets: the secret, or those of which one has signed.
+        secrets: the secret, or several: one of these must have signed.
         now: seconds since 1970. Defaults to this machine's clock.
 
     Raises:
         NotVerified: answer 400.
-        UsageError: a secret cannot be one, or there is none; the body is neither bytes nor str.
+        UsageError: a secret has a wrong form, or is missing; the body is neither bytes nor str.
     """
     keys = _decode([secrets] if isinstance(secrets, str) else secrets)
     raw = _encode(body) if isinstance(body, str) else body
     if not isinstance(raw, bytes | bytearray):
         raise rota.UsageError(f"body is bytes or str, as it came, not a {type(raw).__name__}")
     name, at, signatures = (
-        _get(headers, f"webhook-{one}") for one in ("id", "timestamp", "signature")
+        _get(headers, f"webhook-{part}") for part in ("id", "timestamp", "signature")
     )
     if not (at.isascii() and at.isdigit() and len(at) <= 12):
         raise NotVerified("webhook-timestamp is no number of seconds")
     if not abs((time.time() if now is None else now) - int(at)) <= TOLERANCE_S:  # nan is refused
         raise NotVerified("webhook-timestamp is more than five minutes from now")
     wanted = [_make(key, name, at, raw).encode() for key in keys]
-    signed = [one.partition(",") for one in signatures.split()]
+    signed = [signature.partition(",") for signature in signatures.split()]
     found = [_encode(text) for version, _, text in signed if version == "v1"]
-    if not any(hmac.compare_digest(one, other) for one in wanted for other in found):
+    if not any(hmac.compare_digest(ours, other) for ours in wanted for other in found):
         raise NotVerified("no signature fits")
     try:
         return json.loads(raw)
@@ -111,7 +112,7 @@ def _decode(secrets: Iterable[str]) -> list[bytes]:
         given = []
     if not given:
         raise rota.UsageError("a webhook needs a secret, or a list of some")
-    return [decode_secret(one, f"secrets[{place}]") for place, one in enumerate(given)]
+    return [decode_secret(secret, f"secrets[{place}]") for place, secret in enumerate(given)]
 
 
 def _get(headers: Mapping[Any, Any], name: str) -> str:

@@ -166,19 +166,19 @@ class Webhooks:
             data: small JSON.
             event_id: of this event, the same whenever it is emitted: 1 … 150 of A-Z, a-z, 0-9 and
                 `_:@+=-`, such as `order:17:paid`. Receivers get it as `webhook-id`.
-            account: whose endpoints. Defaults to those without an account.
+            account: whose endpoints. Defaults to endpoints without an account.
             connection: whose transaction it joins.
 
         Returns:
             The id of the new job of each endpoint.
 
         Raises:
-            UsageError: the event or its id cannot be one.
+            UsageError: the event or its id has a wrong form.
             PayloadError: the data has no JSON form.
         """
         new, given = self._make_event(event, data, event_id, account)
         found = self.jobs.call("webhook_emit", given, connection=connection, enqueues=new)
-        return {one["endpoint"]: one["job"] for one in found}
+        return {row["endpoint"]: row["job"] for row in found}
 
     async def aemit(
         self,
@@ -189,10 +189,10 @@ class Webhooks:
         account: str | None = None,
         connection: AsyncConnection | None = None,
     ) -> dict[str, int]:
-        """Enqueue a delivery for each endpoint. Arguments and errors are those of `emit`."""
+        """Enqueue a delivery for each endpoint, as `emit` does."""
         new, given = self._make_event(event, data, event_id, account)
         found = await self.jobs.acall("webhook_emit", given, connection=connection, enqueues=new)
-        return {one["endpoint"]: one["job"] for one in found}
+        return {row["endpoint"]: row["job"] for row in found}
 
     def test(self, name: str) -> dict[str, int]:
         """Enqueue an event `test` for one endpoint, whatever it asks for."""
@@ -200,7 +200,7 @@ class Webhooks:
         found = self.jobs.call("webhook_emit", {**given, "only": name}, enqueues=new)
         if not found:
             raise rota.UsageError(f"there is no endpoint {name!r}, or it is disabled")
-        return {one["endpoint"]: one["job"] for one in found}
+        return {row["endpoint"]: row["job"] for row in found}
 
     def _make_event(
         self, event: str, data: Mapping[str, Any] | None, event_id: str, account: str | None
@@ -233,20 +233,21 @@ class Webhooks:
         by: str | None = None,
         connection: records.Connection | None = None,
     ) -> str | None:
-        """Make an endpoint, or change URL, events and `allow_private` of one.
+        """Make an endpoint, or change its URL, events and `allow_private`.
 
         Args:
             name: 1 … 100 of A-Z, a-z, 0-9 and `_.:@+-`, such as `crm` or `customer:42`.
             url: `https://…`, or `http://…`, without user and password.
             events: such as `order.paid`, `order.*` or `*`. Defaults to all.
-            account: only events that are emitted with it are for this endpoint. Defaults to those
-                without one.
-            in_order: whether an event is sent only when the one before has arrived, or is dead. It
-                cannot be changed. Defaults to False: up to four at once, in no certain order.
+            account: only events that are emitted with it are for this endpoint. Defaults to
+                events without an account.
+            in_order: whether an event is sent only when the event before has arrived, or is dead.
+                It cannot be changed. Defaults to False: up to four at once, in no certain order.
             allow_private: whether the host may be in a private network. Never for a URL of a
                 stranger: he could reach what only you can. Defaults to what it is as long as the
                 host stays, otherwise to False.
-            secret: of a new endpoint: `whsec_` and 24 to 64 bytes in base64. Defaults to a new one.
+            secret: of a new endpoint: `whsec_` and 24 to 64 bytes in base64. Defaults to a random
+                secret.
             by: who. Defaults to nobody.
             connection: whose transaction it joins.
 
@@ -254,8 +255,8 @@ class Webhooks:
             The secret of a new endpoint, for its owner; None: it was there.
 
         Raises:
-            UsageError: the name, the URL, an event or the secret cannot be one; or the endpoint is
-                there, with another account or `in_order`, or with a secret of its own.
+            UsageError: the name, the URL, an event or the secret has a wrong form; or the endpoint
+                is there, with another account or `in_order`, or with a secret of its own.
         """
         if isinstance(events, str):
             raise rota.UsageError(f"events is a list, as in [{events!r}]")
@@ -274,7 +275,7 @@ class Webhooks:
         return _open_text(rows[0]["secret"]) if rows else None
 
     def endpoints(self, *, account: str | None = None) -> list[Endpoint]:
-        """List endpoints by name: all, or those of an account."""
+        """List endpoints by name: all, or the endpoints of an account."""
         return [
             Endpoint(**row) for row in self.jobs.call("webhook_endpoints", {"account": account})
         ]
@@ -288,7 +289,7 @@ class Webhooks:
         self._turn(name, "paused", why, by)
 
     def disable(self, name: str, *, why: str | None = None, by: str | None = None) -> None:
-        """Send nothing more to an endpoint: no deliveries are made, and those that wait are dead
+        """Send nothing more to an endpoint: no deliveries are made, and waiting deliveries are dead
         when they are due.
 
         Raises:
@@ -309,7 +310,7 @@ class Webhooks:
         _refuse_unknown(name, row["webhook_turn"])
 
     def remove(self, name: str, *, why: str | None = None, by: str | None = None) -> None:
-        """Remove an endpoint, and the list of its deliveries. Those that wait are cancelled when
+        """Remove an endpoint, and the list of its deliveries. Waiting deliveries are cancelled when
         they are due.
 
         Raises:
@@ -327,14 +328,14 @@ class Webhooks:
         why: str | None = None,
         by: str | None = None,
     ) -> str:
-        """Give an endpoint a new secret, and return it. For `keep`, those before sign too, also if
-        this call is repeated because its answer was lost.
+        """Give an endpoint a new secret, and return it. For `keep`, the secrets before sign too,
+        also if this call is repeated because its answer was lost.
 
         Args:
-            secret: `whsec_` and 24 to 64 bytes in base64. Defaults to a new one.
+            secret: `whsec_` and 24 to 64 bytes in base64. Defaults to a random secret.
 
         Raises:
-            UsageError: there is no such endpoint, or the secret cannot be one; ten secrets sign.
+            UsageError: there is no such endpoint, the secret has a wrong form, or ten secrets sign.
         """
         fresh = _seal(new_secret() if secret is None else secret)
         given = {"name": name, "secret": fresh, "for": _check_duration(keep), "why": why, "by": by}
@@ -408,7 +409,7 @@ class Webhooks:
             await client.aclose()
 
     def _open_client(self) -> WebhookClient:
-        """Return the client. A test's attempt has no lifespan that made one."""
+        """Return the client. A test's attempt has no lifespan that made the client."""
         self._client = self._client or HttpClient()
         return self._client
 
@@ -432,7 +433,7 @@ class Webhooks:
         if known["paused"]:
             raise rota.Snooze(_WAIT, f"endpoint {endpoint} is paused")
         try:
-            secrets = [_open(one) for one in json.loads(known["secrets"])]
+            secrets = [_open(secret) for secret in json.loads(known["secrets"])]
         except rota.errors.SecretKeyMissing as error:
             raise rota.Snooze(_WAIT, f"endpoint {endpoint}: {error}") from error
         body = await self._make_body(event, at, data)

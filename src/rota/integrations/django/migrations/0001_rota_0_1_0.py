@@ -9,7 +9,7 @@ from rota.integrations.django.models import AttemptRow, JobRow, QueueRow, Schedu
 from rota.integrations.django.schema import InstallSchema
 
 # These models make nothing in the database, so they are always those of the installed release.
-STATES = [ModelState.from_model(one) for one in (JobRow, AttemptRow, ScheduleRow, QueueRow)]
+STATES = [ModelState.from_model(model) for model in (JobRow, AttemptRow, ScheduleRow, QueueRow)]
 
 
 class InstallRelease(migrations.Migration):
@@ -20,9 +20,9 @@ class InstallRelease(migrations.Migration):
         InstallSchema(),
         *(
             migrations.CreateModel(
-                one.name, list(one.fields.items()), one.options, one.bases, one.managers
+                state.name, list(state.fields.items()), state.options, state.bases, state.managers
             )
-            for one in STATES
+            for state in STATES
         ),
     ]
 

@@ -30,7 +30,7 @@ class RotaCommand(BaseCommand):
         arguments, database = take_options(argv[2:])
         _prepare(argv[0])
         with _on(database):
-            if "work" in arguments and any(one.startswith("--processes") for one in arguments):
+            if "work" in arguments and any(given.startswith("--processes") for given in arguments):
                 # The parent process imports nothing of the application.
                 os.execv(sys.executable, [sys.executable, "-m", "rota", *arguments])
             sys.argv = ["rota", *arguments]
@@ -67,10 +67,10 @@ def take_options(arguments: Sequence[str]) -> tuple[list[str], str | None]:
     """Return the arguments without Django's options, and the alias that `--database` names."""
     left: list[str] = []
     database, rest = None, iter(arguments)
-    for one in rest:
-        name, has_value, value = one.partition("=")
+    for argument in rest:
+        name, has_value, value = argument.partition("=")
         if name not in (*OF_DJANGO, ALIAS):
-            left.append(one)
+            left.append(argument)
             continue
         given = value if has_value else next(rest, "")
         database = given if name == ALIAS else database

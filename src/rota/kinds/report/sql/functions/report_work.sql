@@ -1,5 +1,5 @@
 -- Notes the job that now finds or joins the pages of a run: a retry has another id.
--- Locks: the row of the run, if its job is another one.
+-- Locks: the row of the run, if it names another job.
 create or replace function {schema}.report_work(p_run bigint, p_job bigint)
 returns void
 language sql

@@ -1,5 +1,5 @@
 -- Enqueues a delivery for each endpoint that asks for the event, is not disabled and has no
--- delivery of the event yet, not even an erased one. Returns the new deliveries. p_account: the
+-- delivery of the event yet, also none that was erased. Returns the new deliveries. p_account: the
 -- endpoints of this account; NULL: endpoints without an account. p_only: this endpoint alone,
 -- whatever it asks for. p_meta: meta of the jobs. An endpoint that asks for order.* asks for all
 -- that begin with order.

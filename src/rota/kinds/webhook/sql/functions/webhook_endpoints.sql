@@ -1,4 +1,5 @@
--- Lists endpoints by name, without secrets. p_account: only this account's; p_name: only this one.
+-- Lists endpoints by name, without secrets. p_account: only endpoints of this account; p_name: only
+-- the endpoint of this name.
 -- Locks: none.
 create or replace function {schema}.webhook_endpoints(
   p_account text default null,

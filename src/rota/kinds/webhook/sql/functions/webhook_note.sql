@@ -1,6 +1,6 @@
 -- Notes how an endpoint has responded at this URL; workers call it after a failure, and after the
--- success that ends a row of failures. p_gone: the endpoint said that it is gone for good. A gone
--- endpoint, or one that failed for five days and 20 times without a success, is disabled; then the
+-- success that ends a row of failures. p_gone: the endpoint said that it is gone for good. Then it
+-- is disabled, and so is an endpoint that failed for five days and 20 times without a success: the
 -- reason is returned. If the endpoint has another URL by now, nothing is noted.
 -- Locks: the row of the endpoint.
 -- Keeps: M71, one endpoint that is down for ever does not cost for ever.

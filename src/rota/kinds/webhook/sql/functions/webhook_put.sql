@@ -1,7 +1,7 @@
 -- Makes an endpoint, or changes its URL, and events and allow_private if given. A new host loses
 -- allow_private if that is not given; a new URL begins without failures. For a new endpoint only:
 -- p_account, p_in_order, and p_secret or p_fresh: 'whsec_' and base64, or sealed by rota.Secret.
--- p_secret is refused for an existing endpoint, p_fresh is not; both NULL: the database makes one.
+-- p_secret is refused for an existing endpoint, p_fresh is not; both NULL: a random secret.
 -- Returns the secret of a new endpoint, as text; a sealed secret as JSON.
 -- Locks: the row of the endpoint.
 -- Keeps: M87, who.

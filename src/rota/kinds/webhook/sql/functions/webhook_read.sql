@@ -1,6 +1,6 @@
 -- Returns what a delivery needs of its endpoint, and notes the job that brings it: a requeue has
 -- another id. `secrets` is an array of JSON. No row: the endpoint was removed.
--- Locks: the row of the delivery, if its job is another one.
+-- Locks: the row of the delivery, if it names another job.
 create or replace function {schema}.webhook_read(p_id bigint, p_event_id text, p_job bigint)
 returns table (
   url text,

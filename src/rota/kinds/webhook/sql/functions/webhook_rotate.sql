@@ -1,8 +1,8 @@
 -- Gives an endpoint a new secret. The older secrets sign for p_for, so that the owner can change
--- without a failed delivery. None signs longer than before, and none ends earlier, unless p_for
--- says so: the owner may have any of them if answers of this call were lost. More than ten signing
--- secrets are refused. p_secret: 'whsec_' and base64, or sealed by rota.Secret; NULL: a new one.
--- Returns the secret, as text; a sealed secret as JSON.
+-- without a failed delivery. No secret signs longer than before, and none ends earlier, unless
+-- p_for says so: the owner may have any of them if answers of this call were lost. More than ten
+-- signing secrets are refused. p_secret: 'whsec_' and base64, or sealed by rota.Secret; NULL: a
+-- random secret. Returns the secret, as text; a sealed secret as JSON.
 -- Locks: the row of the endpoint.
 -- Keeps: M87, who and why.
 create or replace function {schema}.webhook_rotate(

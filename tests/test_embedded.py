@@ -407,7 +407,7 @@ def test_root_opens_a_closed_directory_to_its_server_and_says_so(place: Path, ma
     copy(made, closed / ".rota")
     user = User(closed / ".rota")
     assert query(user.line()) == [(42,)]
-    assert server_owner(closed / ".rota") == "pgserver"
+    assert server_owner(closed / ".rota") == "nobody"
     assert f"made {closed} passable" in user.leave()
     assert stat.S_IMODE(closed.stat().st_mode) == 0o701
 

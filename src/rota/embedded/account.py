@@ -1,8 +1,7 @@
 """The operating system's user that the private PostgreSQL runs as.
 
-PostgreSQL refuses to run as root. If Rota runs as root, the server runs as the owner of the data:
-at first the system user `pgserver` (the wheel's name), which is created if needed. Otherwise it
-runs as the user that starts it.
+PostgreSQL refuses to run as root. If Rota runs as root, the server runs as the owner of the data,
+at first the system user `nobody`. Otherwise it runs as the user that starts it.
 """
 
 from __future__ import annotations
@@ -10,23 +9,15 @@ from __future__ import annotations
 import logging
 import os
 import stat
-import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
-
-from rota.errors import EmbeddedError
 
 if sys.platform != "win32":
     import pwd
 
 logger = logging.getLogger("rota")
-
-_NAME = "pgserver"
-_CREATE_S = 5.0
-"""Seconds to retry: useradd refuses while another process holds the lock on the user database."""
 
 
 class RunAs(TypedDict, total=False):
@@ -67,57 +58,14 @@ def server_account(data: Path, binaries: Path) -> Account:
     """Return the account to run the server as, able to reach the data and the binaries."""
     if os.geteuid() != 0:
         return Account()
-    owner = data.stat() if data.exists() else None
-    account = Account(owner.st_uid, owner.st_gid) if owner and owner.st_uid != 0 else _pgserver()
+    nobody = pwd.getpwnam("nobody")
+    account = Account(nobody.pw_uid, nobody.pw_gid)
+    if data.exists() and (owner := data.stat()).st_uid != 0:
+        account = Account(owner.st_uid, owner.st_gid)
     _let_read(binaries.parent)
     for path in (data, binaries):
         _let_pass(account, path)
     return account
-
-
-def _pgserver() -> Account:
-    deadline = time.monotonic() + _CREATE_S
-    while True:
-        try:
-            found = pwd.getpwnam(_NAME)
-            return Account(found.pw_uid, found.pw_gid)
-        except KeyError:
-            refused = _create_pgserver()
-        if refused and time.monotonic() > deadline:
-            raise EmbeddedError(
-                f"PostgreSQL does not run as root, and the user {_NAME!r} to run it as cannot be "
-                "created: "
-                f"{refused}"
-            )
-        if refused:
-            time.sleep(0.1)
-
-
-def _create_pgserver() -> str | None:
-    """Create the user. Return what went wrong; another process may have created it first."""
-    command = [
-        "useradd",
-        "--system",
-        "--user-group",
-        "--no-create-home",
-        "--shell",
-        "/usr/sbin/nologin",
-        _NAME,
-    ]
-    try:
-        made = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-    except FileNotFoundError:
-        return "there is no `useradd`"
-    return (
-        made.stdout.strip() or f"useradd exits with {made.returncode}" if made.returncode else None
-    )
 
 
 def _let_pass(account: Account, path: Path) -> None:

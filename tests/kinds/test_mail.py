@@ -14,6 +14,7 @@ import pytest
 
 import rota
 from rota.kinds import mail
+from rota.kinds.mail import transport
 from rota.kinds.mail.transport import ATTEMPT_S
 from rota.testing import Harness
 from tests.kinds.conftest import Connection, drain
@@ -253,9 +254,10 @@ def test_a_connection_that_ends_within_the_message_is_uncertain_and_not_repeated
 @pytest.mark.nightly
 @rule("M52", "M70")
 def test_a_message_without_an_answer_is_uncertain_until_a_person_has_looked(
-    make: Make, post: Post, connection: Connection
+    make: Make, post: Post, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app, mailer = make(mail.SMTP(post.url, timeout_s=1))
+    monkeypatch.setattr(transport, "MESSAGE_S", 1)
+    app, mailer = make()
     post.data = lambda address, n: "wait" if n == 1 else None
     job = send(mailer)
     app.drain()

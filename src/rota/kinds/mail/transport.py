@@ -105,15 +105,13 @@ class Transport(Protocol):
 class SMTP:
     """An SMTP server. An idle connection is kept for the next mail."""
 
-    def __init__(self, url: str, *, timeout_s: float = MESSAGE_S) -> None:
+    def __init__(self, url: str) -> None:
         """Args:
         url: `smtp://user:password@host:587`, `smtps://…` (TLS from the start, port 465),
             `smtp://…?starttls=always` or `never`. Without a choice STARTTLS is used where the
             server offers it, and must be offered where a password goes to another machine.
             `?hostname=worker.shop.example` is what this machine calls itself in EHLO. Defaults to
             its full host name, or to its address if it has none.
-        timeout_s: at most, for each answer of the server. Defaults to what RFC 5321 gives each: 5
-            minutes, 2 for DATA, 10 for the message.
         """
         try:
             parts = urlsplit(url)
@@ -144,7 +142,6 @@ class SMTP:
         self._hostname = hostname
         self._user = unquote(parts.username) if parts.username else None
         self._password = unquote(parts.password or "") if self._user else None
-        self._timeout_s = timeout_s
         self._silent_at: float | None = None
         self._idle: WeakKeyDictionary[
             asyncio.AbstractEventLoop, list[tuple[aiosmtplib.SMTP, float]]
@@ -212,7 +209,7 @@ class SMTP:
                 ("DATA", [], DATA_S, 3),
             ):
                 line = " ".join([verb, *words]).encode(encoding)
-                answer = await client.execute_command(line, timeout=min(wait_s, self._timeout_s))
+                answer = await client.execute_command(line, timeout=wait_s)
                 if answer.code // 100 != digit:
                     raise aiosmtplib.SMTPResponseException(answer.code, answer.message)
         except (aiosmtplib.SMTPException, OSError, ValueError) as error:
@@ -230,7 +227,7 @@ class SMTP:
             raise ServerUnavailable(f"{self._host}: it ended the connection before the message")
         try:
             protocol.write(_BEGINS_WITH_DOT.sub(b"..", content) + b".\r\n")
-            answer = await protocol.read_response(timeout=min(MESSAGE_S, self._timeout_s))
+            answer = await protocol.read_response(timeout=MESSAGE_S)
         except BaseException:
             client.close()
             raise
@@ -249,7 +246,7 @@ class SMTP:
         client = aiosmtplib.SMTP(
             hostname=self._host,
             port=self._port,
-            timeout=min(ANSWER_S, self._timeout_s),
+            timeout=ANSWER_S,
             use_tls=self._tls,
             start_tls=self._starttls,
             local_hostname=self._hostname or await asyncio.to_thread(_name_host),
@@ -259,7 +256,7 @@ class SMTP:
         at = self._silent_at
         was_silent = at is not None and time.monotonic() - at < ANSWER_S
         try:
-            await client.connect(timeout=min(KEPT_S if was_silent else ANSWER_S, self._timeout_s))
+            await client.connect(timeout=KEPT_S if was_silent else ANSWER_S)
             if client.is_ehlo_or_helo_needed:  # after STARTTLS, or with neither that nor a login
                 await _greet(client)
         except asyncio.CancelledError:

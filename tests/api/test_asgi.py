@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import psycopg
 import pytest
-import uvicorn
 from psycopg.rows import TupleRow
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse
@@ -24,6 +23,7 @@ from starlette.routing import Mount, Route
 import rota
 from rota.errors import ConfigurationError, UsageError
 from rota.integrations.asgi import drain_endpoint, lifespan
+from tests.support.asgi import serving_asgi
 from tests.support.rules import rule
 from tests.support.wait import eventually
 
@@ -31,23 +31,10 @@ SECRET = "a-secret-of-some-length"
 ALLOWED = {"Authorization": f"Bearer {SECRET}"}
 
 
-class Served:
-    """An ASGI application under uvicorn, on a port of the loopback, until `stop`."""
+class Served(NamedTuple):
+    """An ASGI application that is served."""
 
-    def __init__(self, application: Any) -> None:
-        config = uvicorn.Config(
-            application,
-            host="127.0.0.1",
-            port=0,
-            log_level="error",
-            ws="none",
-            timeout_graceful_shutdown=10,
-        )
-        self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._server.run, daemon=True)
-        self._thread.start()
-        eventually(lambda: self._server.started, what="the server starts")
-        self.port = self._server.servers[0].sockets[0].getsockname()[1]
+    port: int
 
     def connect(self) -> http.client.HTTPConnection:
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
@@ -58,19 +45,11 @@ class Served:
             method, url, headers=ALLOWED if headers is None else headers, timeout=60
         )
 
-    def stop(self) -> None:
-        self._server.should_exit = True
-        self._thread.join(30)
-        assert not self._thread.is_alive()
-
 
 @contextmanager
 def served(application: Any) -> Iterator[Served]:
-    server = Served(application)
-    try:
-        yield server
-    finally:
-        server.stop()
+    with serving_asgi(application, ws="none", timeout_graceful_shutdown=10) as port:
+        yield Served(port)
 
 
 class Held:

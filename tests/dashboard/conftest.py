@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -11,11 +10,11 @@ from typing import Any
 import fastapi
 import httpx
 import pytest
-import uvicorn
 
 import rota
 from rota.dashboard import Access, Dashboard, dashboard
 from rota.dashboard.serving import WebClient
+from tests.support.asgi import serving_asgi
 
 PREFIX = "/admin/jobs"
 HOSTILE = '<script>alert("x")</script>\u202e&amp;\x1b[31m'
@@ -78,17 +77,8 @@ def serve(app: rota.App) -> Iterator[Serve]:
 def _run_asgi(made: Dashboard) -> Iterator[str]:
     api = fastapi.FastAPI()
     api.mount(PREFIX, made.asgi)
-    config = uvicorn.Config(api, host="127.0.0.1", port=0, log_level="warning", http=WebClient)
-    server = uvicorn.Server(config)
-    socket = config.bind_socket()
-    socket.listen()  # a client that comes before the server waits for it
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [socket]})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{socket.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join()
+    with serving_asgi(api, http=WebClient) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 def _mount(made: Dashboard) -> Any:

@@ -11,7 +11,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import psycopg
 import pytest
@@ -33,6 +32,7 @@ from rota.store.migrate import migrate
 from tests.store.planned import move_clock, put, set_clock
 from tests.store.work import SUCCEED, Hand, insert
 from tests.support.pooler import Pooler, program
+from tests.support.role import login_role
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
 from tests.support.wait import eventually
@@ -206,13 +206,8 @@ def test_a_schema_that_is_missing_old_foreign_or_too_new_is_reported(
 @pytest.fixture
 def role(admin: Connection, database: str) -> Iterator[str]:
     """A role without any right."""
-    name = f"doctor_{uuid4().hex[:12]}"
-    admin.execute(sql.SQL("create role {} login").format(sql.Identifier(name)))
-    yield name
-    with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute(
-            sql.SQL("drop owned by {0} cascade; drop role {0}").format(sql.Identifier(name))
-        )
+    with login_role(admin, database) as name:
+        yield name
 
 
 @rule("M3")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,11 +15,11 @@ import fastapi
 import httpx
 import psycopg
 import pytest
-import uvicorn
 from psycopg.rows import TupleRow
 
 import rota
 from rota.kinds import report
+from tests.support.asgi import serving_asgi
 from tests.support.rules import rule
 from tests.support.wait import eventually
 
@@ -56,20 +55,11 @@ builtin_range = range
 
 @contextmanager
 def serving(endpoints: report.Endpoints) -> Iterator[str]:
-    """Serve them by uvicorn, mounted under a path; yield its URL."""
+    """Serve them, mounted under a path; yield its URL."""
     app = fastapi.FastAPI()
     app.mount("/reports", endpoints.asgi)
-    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", lifespan="off")
-    server = uvicorn.Server(config)
-    listening = config.bind_socket()
-    listening.listen()  # a client that comes before the server waits for it
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}/reports"
-    finally:
-        server.should_exit = True
-        thread.join()
+    with serving_asgi(app, lifespan="off") as port:
+        yield f"http://127.0.0.1:{port}/reports"
 
 
 @contextmanager

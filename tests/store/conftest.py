@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any, TypeVar
-from uuid import uuid4
 
 import psycopg
 import pytest
@@ -17,6 +16,7 @@ from rota.store.driver import Operation, drive
 from rota.store.drivers.psycopg3 import PsycopgDriver
 from rota.testing.bound import BoundDatabase
 from tests.support.databases import Databases
+from tests.support.role import login_role
 from tests.support.server import PostgresServer
 
 T = TypeVar("T")
@@ -90,15 +90,9 @@ def app(request: pytest.FixtureRequest) -> Iterator[rota.App]:
 
 @pytest.fixture
 def role(admin: psycopg.Connection[TupleRow], database: str) -> Iterator[str]:
-    """Yield the name of a role that may log in and use the schema of `database`, and nothing else;
-    what it gets there goes with it.
-    """
-    name = f"role_{uuid4().hex[:12]}"
-    admin.execute(f"create role {name} login".encode())
-    with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute(f"grant usage on schema rota to {name}".encode())
+    """Yield the name of a role that may log in and use the schema of `database`, and no more."""
+    with login_role(admin, database, "grant usage on schema rota to {}") as name:
         yield name
-        connection.execute(f"drop owned by {name} cascade; drop role {name}".encode())
 
 
 @pytest.fixture

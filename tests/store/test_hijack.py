@@ -24,6 +24,7 @@ from rota.store.db import Database
 from rota.store.migrate import Definition, as_sql, definitions, migrate
 from rota.store.statements import RESERVED, Function, check_schema, read_function
 from tests.store.work import FAIL, SUCCEED, Hand, act, expire, insert
+from tests.support.role import login_role
 from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
@@ -83,14 +84,10 @@ or text, which PostgreSQL prefers for a literal and for a NULL without a type.""
 
 
 @pytest.fixture
-def stranger(admin: Connection, connection: Connection) -> Iterator[str]:
+def stranger(admin: Connection, database: str) -> Iterator[str]:
     """A role that may use the schema, and create objects in it."""
-    name = f"stranger_{uuid4().hex[:12]}"
-    role = sql.Identifier(name)
-    admin.execute(sql.SQL("create role {} login").format(role))
-    connection.execute(sql.SQL("grant usage, create on schema rota to {}").format(role))
-    yield name
-    connection.execute(sql.SQL("drop owned by {0} cascade; drop role {0}").format(role))
+    with login_role(admin, database, "grant usage, create on schema rota to {}") as name:
+        yield name
 
 
 @rule("M45")

@@ -33,6 +33,7 @@ from rota.store.drivers.psycopg3 import PsycopgDriver
 from rota.store.migrate import Migrated, migrate
 from rota.store.settings import PAYLOAD_BYTES_MOST
 from rota.store.statements import Statements
+from tests.support.role import login_role
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
 
@@ -41,15 +42,9 @@ Admin = psycopg.Connection[TupleRow]
 
 @pytest.fixture
 def role(admin: Admin, empty_database: str) -> Iterator[str]:
-    """A role of this test, without a password or any right; its objects in `empty_database` go with
-    it.
-    """
-    name = f"r_{uuid4().hex[:12]}"
-    admin.execute(sql.SQL("create role {} login").format(sql.Identifier(name)))
-    yield name
-    with psycopg.connect(empty_database, autocommit=True) as connection:
-        connection.execute(sql.SQL("drop owned by {} cascade").format(sql.Identifier(name)))
-    admin.execute(sql.SQL("drop role {}").format(sql.Identifier(name)))
+    """A role without a password or any right."""
+    with login_role(admin, empty_database) as name:
+        yield name
 
 
 def _is_empty(url: str) -> bool:

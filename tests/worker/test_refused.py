@@ -5,16 +5,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from uuid import uuid4
 
-import psycopg
 import pytest
-from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from rota.errors import DatabaseUnavailable
 from rota.observe.events import JobSucceeded, OutcomeRefused, WorkerStopped
 from rota.worker.claimer import Claimer
+from tests.support.role import login_role
 from tests.support.rules import rule
 from tests.support.wait import aeventually
 from tests.worker.hand import Hand
@@ -43,14 +41,14 @@ def told_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def role(admin: Connection, database: str) -> Iterator[str]:
     """A role that may do what a worker does, and may not delete a job: so it finishes none."""
-    name = f"worker_{uuid4().hex[:12]}"
-    admin.execute(sql.SQL("create role {} login").format(sql.Identifier(name)))
-    with psycopg.connect(database, autocommit=True) as connection:
-        for what in ("schema", "all tables in schema", "all sequences in schema"):
-            connection.execute(f"grant all on {what} rota to {name}".encode())
-        connection.execute(f"revoke delete on rota.job from {name}".encode())
+    grants = ("schema", "all tables in schema", "all sequences in schema")
+    with login_role(
+        admin,
+        database,
+        *(f"grant all on {what} rota to {{}}" for what in grants),
+        "revoke delete on rota.job from {}",
+    ) as name:
         yield name
-        connection.execute(f"drop owned by {name} cascade; drop role {name}".encode())
 
 
 @rule("M2", "M33", "M86")

@@ -198,6 +198,23 @@ def test_a_job_that_cannot_be_is_refused_in_one_sentence_and_not_inserted(
 # Work
 
 
+@rule("M43")
+def test_a_job_shows_its_whole_timeline(rota: Here) -> None:
+    made = rota.ok("enqueue", "report", "--payload", '{"day": "2026-01-14"}', "--json")
+    failed = str(made.json["id"])
+    rota.ok("work", "--drain")
+    timeline = rota.ok("job", failed, "--json").json
+    job, [attempt] = timeline["job"], timeline["attempts"]
+    assert (job["status"], job["attempts"], job["max_attempts"]) == ("failed", 1, 4)
+    assert (attempt["error_type"], attempt["message"]) == ("ValueError", "no data for 2026-01-14")
+    assert (attempt["release"], attempt["next_run_at"]) == ("shop-1", job["run_at"])
+    short = rota.ok("job", failed)
+    assert "raise ValueError" not in short.out and "--verbose" in short.err
+    shown = rota.ok("job", failed, "--verbose").out
+    assert attempt["worker"] in shown and 'raise ValueError(f"no data for {day}")' in shown
+    assert "no job 12345: it never existed" in rota("job", "12345").error[1]
+
+
 @rule("M44", "M87")
 def test_cancel_prints_the_answer_for_each_job_and_exits_1_when_one_is_refused(
     rota: Here, connection: Connection

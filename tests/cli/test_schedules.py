@@ -41,11 +41,12 @@ def test_a_name_from_sql_cannot_move_the_cursor_and_a_bad_row_can_be_shown_and_d
 ) -> None:
     connection.execute(
         "insert into rota.schedule (name, job_type, cron) "
-        "values (E'evil\\x1b[2J\\nlooks-like t', 't', E'often\\n')"
+        "values (E'[red]evil[/red]\\x1b[2J\\nlooks-like t', 't', E'often\\n')"
     )
     listed = rota.ok("schedules").out
     assert "\x1b" not in listed and len(listed.splitlines()) == 2
-    evil = "evil\x1b[2J\nlooks-like t"
+    assert "[red]evil[/red]\N{REPLACEMENT CHARACTER}[2J" in listed
+    evil = "[red]evil[/red]\x1b[2J\nlooks-like t"
     for verb in ("show", "pause", "resume", "delete"):
         assert "\x1b" not in rota.ok("schedules", verb, evil).out, verb
     assert rota("schedules", "show", evil).status == 2

@@ -10,7 +10,7 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from rota.store import statements
-from rota.store.migrate import definitions, migrations, name_schema
+from rota.store.migrate import definitions, migrate, migrations, name_schema
 from rota.store.statements import Statements, read_function, source, sql_files
 from tests.support.server import PostgresServer
 
@@ -230,3 +230,19 @@ def test_a_percent_sign_in_a_statement_is_no_parameter_of_the_driver(
     )
     row = shared.execute(Statements("rota")["any"], {"number": 1}).fetchone()
     assert row == (3, 1)
+
+
+def test_every_statement_can_be_prepared_in_a_schema_of_another_name(empty_database: str) -> None:
+    schema = "job"  # as one of its tables
+    migrate(empty_database, schema)
+    with psycopg.connect(empty_database) as connection:
+        statements = Statements(schema)
+        for name in [*NAMES, *CALLED]:
+            assert b"rota." not in statements[name]
+            # With NULLs, planned and not run: the server resolves every name and type.
+            parameters = dict.fromkeys(_parameters(statements[name]))
+            connection.execute(b"explain " + statements[name], parameters)
+
+
+def _parameters(statement: bytes) -> list[str]:
+    return [part.split(b")s")[0].decode() for part in statement.split(b"%(")[1:]]

@@ -11,7 +11,7 @@ import pytest
 from psycopg.rows import TupleRow
 
 import rota
-from rota.declare.key import PlainKey
+from rota.declare.key import PlainKey, check_plain_key
 from rota.errors import DeclarationError, LimitNotFound, UsageError
 from tests.support.rules import rule
 
@@ -104,3 +104,19 @@ def test_an_outcome_that_says_wait_travels_between_processes() -> None:
     outcome = pickle.loads(pickle.dumps(rota.RateLimited("429", retry_after="30s")))
     assert (outcome.reason, outcome.retry_after_s) == ("429", 30)
     assert rota.RateLimited(retry_after="10ms").retry_after_s == 1
+
+
+ID = UUID("8f14e45f-ceea-467f-a8b1-0c7f5c0e2d11")
+
+
+@rule("M62", "M63")
+@pytest.mark.parametrize(("made", "key"), [("anna", "anna"), (7, "7"), (ID, str(ID))])
+def test_a_text_an_integer_and_a_uuid_are_keys(made: Any, key: str) -> None:
+    assert check_plain_key(made) == key
+
+
+@rule("M62", "M63")
+@pytest.mark.parametrize("made", [None, True, 1.5, "", "x" * 256, "two\nlines", object()])
+def test_nothing_else_is_a_key(made: Any) -> None:
+    with pytest.raises(rota.UsageError, match="what it returns"):
+        check_plain_key(made)

@@ -32,7 +32,8 @@ Connection = psycopg.Connection[TupleRow]
 CHILD_S = 60
 
 
-def _app(url: str) -> tuple[rota.App, rota.JobType[[], [], None]]:
+def charging_app(url: str) -> tuple[rota.App, rota.JobType[[], [], None]]:
+    """An App with a type that does nothing."""
     app = rota.App(url)
 
     @app.job("charge")
@@ -61,7 +62,7 @@ def test_a_thread_that_waits_for_a_connection_gets_one_though_another_thread_end
     database: str, connection: Connection
 ) -> None:
     # As a drain in a thread does when it is done, while the requests of the same process enqueue.
-    app, charge = _app(database)
+    app, charge = charging_app(database)
     with ThreadPoolExecutor(POOL_MAX + 1) as threads:
         with connection.transaction():
             connection.execute("lock table rota.job")
@@ -92,7 +93,7 @@ def test_of_threads_that_are_the_first_at_once_one_connects_and_all_get_its_resu
         socket.create_server(("127.0.0.1", 0)) as mute,  # it takes connections and says nothing
     ):
         mute.settimeout(CHILD_S)
-        _, charge = _app(_mute_url(mute))
+        _, charge = charging_app(_mute_url(mute))
         calls = [threads.submit(charge.enqueue) for _ in range(5)]
         taken, _ = mute.accept()
         try:
@@ -116,7 +117,7 @@ def test_a_fork_does_not_wait_for_what_a_thread_of_its_parent_was_doing(database
         socket.create_server(("127.0.0.1", 0)) as mute,  # it takes connections and says nothing
     ):
         mute.settimeout(CHILD_S)
-        app, charge = _app(_mute_url(mute))
+        app, charge = charging_app(_mute_url(mute))
         call = threads.submit(charge.enqueue)
         taken, _ = mute.accept()
         child = os.fork()
@@ -148,7 +149,7 @@ def test_a_fork_does_not_wait_for_what_a_thread_of_its_parent_was_doing(database
 def test_threads_that_make_the_first_use_at_once_share_one_pool(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app, _ = _app(database)
+    app, _ = charging_app(database)
     is_first_back, both_make = threading.Event(), threading.Barrier(2, timeout=CHILD_S)
 
     def make(url: str, schema: str, *, notify: bool) -> Database:
@@ -190,7 +191,7 @@ class Watched(asyncio.SelectorEventLoop):
 def test_loops_of_several_threads_do_not_forget_each_others_pools(database: str) -> None:
     # As where a plain web server runs async views, each in a loop of its own. A pool that is
     # forgotten is never closed.
-    app, charge = _app(database)
+    app, charge = charging_app(database)
     watched, are_done = Future[Watched](), threading.Event()
 
     async def enqueue(then: Callable[[], object]) -> set[str]:
@@ -258,7 +259,7 @@ def test_a_program_that_ends_while_the_pool_connects_does_end(
     database: str, server: PostgresServer
 ) -> None:
     with Proxy(server.port) as proxy:
-        _, charge = _app(proxy.url(database.rpartition("/")[2]))
+        _, charge = charging_app(proxy.url(database.rpartition("/")[2]))
 
         async def main() -> None:
             await charge.aenqueue()

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 import rota
+from tests.store import work
 from tests.store.bulk import no_load_beside
 from tests.store.cost import count_blocks
 from tests.store.work import SUCCEED, Connection, Hand
@@ -28,16 +29,11 @@ def insert(connection: Connection) -> Insert:
     """Insert a job as its row will stand; return its id."""
 
     def insert(group_key: str | None, status: str = "queued", **columns: Any) -> int:
-        given = {"job_type": "t", "queue": "default", "priority": 0, **columns}
         if status == "running":
-            given |= {"locked_by": "w", "locked_until": "2100-01-01Z", "started_at": "2026-01-01Z"}
-        given |= {"group_key": group_key, "status": status}
-        values = ", ".join(f"%({column})s" for column in given)
-        [(id_,)] = connection.execute(
-            f"insert into rota.job ({', '.join(given)}) values ({values}) returning id".encode(),
-            given,
-        ).fetchall()
-        return int(id_)
+            columns |= {"locked_by": "w", "locked_until": "2100-01-01Z"}
+            columns["started_at"] = "2026-01-01Z"
+        [id_] = work.insert(connection, group_key=group_key, status=status, **columns)
+        return id_
 
     return insert
 

@@ -37,14 +37,18 @@ def start(
     command: Sequence[str],
     *,
     env: Mapping[str, str],
+    around: Sequence[str] = (),
     **options: Any,
 ) -> subprocess.Popen[Any]:
     """The same, faster: the command is `-m MODULE` or `-c CODE`, and arguments.
 
     It is a process like any other, with a pid, streams, signals and an exit status of its own. But
     it is not a child of this process, and the kernel shows another command line for it. Where its
-    environment is for another Python, it is started and not forked.
+    environment is for another Python, it is started and not forked, and so is what a command
+    `around` it runs, as `unshare` does.
     """
+    if around:
+        return subprocess.Popen([*around, sys.executable, *command], env=env, **options)
     if find_start(env) != find_start(ENVIRONMENT):
         return python(command, env=env, **options)
     return _Forked(command, env=env, **options)

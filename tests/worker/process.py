@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +34,11 @@ class WorkerProcess:
         }
         around = options.pop("around", ())
         with self.log_file.open("wb") as log:
-            streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+            streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
             command = ["-m", options.pop("module", "tests.worker.worker_app"), json.dumps(options)]
-            how: dict[str, Any] = {"cwd": ROOT, "env": environment, **streams}
-            if around:
-                self.process = subprocess.Popen([*around, sys.executable, *command], **how)
-            else:
-                self.process = forked.start(command, **how)
+            self.process = forked.start(
+                command, env=environment, around=around, cwd=ROOT, **streams
+            )
         self.pid = self.process.pid
 
     @property

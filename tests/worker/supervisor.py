@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 from contextlib import suppress
@@ -39,11 +38,9 @@ class SupervisorProcess:
         with self.log_file.open("wb") as log, self.out_file.open("wb") as out:
             streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": log}
             own = {"ROTA_DATABASE_URL": url, "WORKER_NOTES": str(self.notes_file)}
-            how: dict[str, Any] = {"cwd": ROOT, "env": os.environ | own, **streams}
-            if around:
-                self.process = subprocess.Popen([*around, sys.executable, *command], **how)
-            else:
-                self.process = forked.start(command, **how)
+            self.process = forked.start(
+                command, env=os.environ | own, around=around, cwd=ROOT, **streams
+            )
         self.pid = self.process.pid
 
     @property

@@ -16,6 +16,7 @@ from rota.errors import DatabaseUnavailable
 from rota.observe.events import JobSucceeded
 from rota.store.migrate import migrate
 from rota.store.pools import POOL_MAX
+from tests.api.test_threads import charging_app
 from tests.support.proxy import Proxy
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
@@ -63,22 +64,13 @@ def failover(
         yield Failover(proxy, old, connection, server.port)
 
 
-def _app(url: str) -> tuple[rota.App, rota.JobType[[], [], None]]:
-    app = rota.App(url)
-
-    @app.job("charge")
-    def charge() -> None: ...
-
-    return app, charge
-
-
 @pytest.mark.nightly
 @rule("M2", "M20")
 async def test_after_a_failover_one_call_fails_and_the_next_ones_find_the_new_server(
     failover: Failover,
 ) -> None:
     """Of plain code and on a loop."""
-    (app, charge), (aapp, acharge) = _app(failover.url), _app(failover.url)
+    (app, charge), (aapp, acharge) = charging_app(failover.url), charging_app(failover.url)
     enqueue = charge.enqueue
     with ThreadPoolExecutor(POOL_MAX) as pool:
         await acharge.aenqueue()

@@ -31,7 +31,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(db, "CONNECT_TIMEOUT_S", CONNECT_S)
     for name in ("ONE", "MANY"):
         doubt = getattr(enqueue, name).doubt
-        monkeypatch.setattr(enqueue, name, Patience(ANSWER_S, doubt))
+        monkeypatch.setitem(getattr(enqueue, f"OF_{name}"), "patience", Patience(ANSWER_S, doubt))
 
 
 @dataclass

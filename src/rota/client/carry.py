@@ -21,9 +21,6 @@ def carry_meta(
     arounds: Sequence[EnqueueAround], jobs: Sequence[NewJob]
 ) -> Iterator[Sequence[NewJob]]:
     """Enter all context managers once; yield the jobs with their meta. Raises as `gather_meta`."""
-    if not (arounds and jobs):
-        yield jobs
-        return
     with gather_meta(arounds, jobs) as meta:
         if meta:
             jobs = [replace(job, options=job.options.add_meta(meta)) for job in jobs]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeVar, Unpack, overload
 
@@ -186,7 +186,6 @@ class EnqueueCalls(Caller):
     def _prepare_then(self, job: NewJob, then: Then) -> Prepared[Enqueued]:
         """Prepare the insertion of a job that another job follows."""
 
-    @contextmanager
     def _prepare(
         self,
         jobs: Sequence[NewJob],
@@ -194,11 +193,24 @@ class EnqueueCalls(Caller):
         insert: Callable[[Sequence[NewJob]], Operation[T]],
         how: RunOptions,
         following: Sequence[NewJob] = (),
-    ) -> Iterator[Insertion[T]]:
+    ) -> Prepared[T]:
         """Go around the insertion of jobs, and of jobs that follow them, with the middleware."""
-        joins = self._check_joins(jobs, connection)
-        with carry_meta(self._enqueue_arounds, [*jobs, *following]) as carried:
-            yield insert(carried), connection, {**how, "joins": joins}
+        how = {**how, "joins": self._check_joins(jobs, connection)}
+        all_jobs = [*jobs, *following]
+        if self._enqueue_arounds and all_jobs:
+            return self._go_around(all_jobs, connection, insert, how)
+        return nullcontext((insert(all_jobs), connection, how))  # most Apps have no middleware
+
+    @contextmanager
+    def _go_around(
+        self,
+        jobs: Sequence[NewJob],
+        connection: Any,
+        insert: Callable[[Sequence[NewJob]], Operation[T]],
+        how: RunOptions,
+    ) -> Iterator[Insertion[T]]:
+        with carry_meta(self._enqueue_arounds, jobs) as carried:
+            yield insert(carried), connection, how
 
     @contextmanager
     def _prepare_untyped(self, job: UntypedJob) -> Iterator[Insertion[Enqueued]]:

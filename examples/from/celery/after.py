@@ -35,7 +35,7 @@ def square(number: int) -> int:
 @app.job(takes_context=True)
 def add_up(ctx: rota.Context) -> None:
     results = app.batches.results(ctx.ended_batch.id)
-    print(f"sum {sum(one.result for one in results)}", flush=True)
+    print(f"sum {sum(member.result for member in results)}", flush=True)
 
 
 if __name__ == "__main__":

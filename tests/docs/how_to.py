@@ -305,8 +305,7 @@ def make_sites(reader: Reader) -> None:
         reader.stop()
         forget_sign_ups(reader)
         reader.ask("drop table app_user")
-        for folder in ("shop", "tests"):
-            shutil.rmtree(reader.place / folder)
+        shutil.rmtree(reader.place / "shop")
     reader.follow_rest()
 
 

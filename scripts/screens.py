@@ -126,11 +126,11 @@ def begin_export_and_fail_mail(night: Night) -> None:
 
 def write_as_python(night: Night) -> None:
     """Write what workers of Python write with their heartbeats, and of an error."""
-    for name, counts in (("web-1:311", (8_412, 37, 1)), ("web-3:322", (6_120, 21, 0))):
+    for name, counts in (("web-1:311", (8_412, 37, 1, 2.8)), ("web-3:322", (6_120, 21, 0, 2.1))):
         night.run(
             "update rota.worker set version = '0.1.0', slots = 4, heartbeat_at = rota.clock() - "
             "interval '3 seconds', started_at = rota.clock() - interval '50 min', succeeded = %s, "
-            "failed = %s, dead = %s where name = %s", *counts, name,
+            "failed = %s, dead = %s, finished_per_s = %s where name = %s", *counts, name,
         )  # fmt: skip
     night.run("update rota.attempt set verdict_rule = 'status 503' where error_type like 'HTTP%%'")
 

@@ -1,7 +1,7 @@
 """The options of a job type, and those of one job: each documented once, and declared once.
 
 A `TypedDict` is what a caller writes; the frozen class beside it is what the checks make of it.
-Python, the SQL function `declare` and the reference read JobTypeOptions.
+Python, the SQL function `worker_declare` and the reference read JobTypeOptions.
 """
 
 from __future__ import annotations

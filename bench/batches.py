@@ -20,7 +20,7 @@ from bench.pgbench import DRAIN_S, Drained, count_finished
 from bench.process import WorkerProcess
 from bench.producer import BATCH
 from bench.scale import Scale
-from bench.server import DurableServer, one
+from bench.server import DurableServer, value
 from rota.store.ops.fan_out import FOLD_MAX
 
 PART = "batches"
@@ -91,7 +91,7 @@ def _drain(server: DurableServer, jobs: int, batches: int, *, mixed: bool) -> Dr
             summary = worker.finish(DRAIN_S)
         done = Drained(count_finished(url), summary.took_s, summary.cpu_s)
         with psycopg.connect(url) as connection:
-            ended = one(connection, "select count(*) from rota.batch where succeeded = total")
+            ended = value(connection, "select count(*) from rota.batch where succeeded = total")
         if (done.jobs, ended) != (jobs, batches):
             raise RuntimeError(f"{done.jobs:,} of {jobs:,} jobs, {ended:,} of {batches:,} batches")
         return done
@@ -192,10 +192,10 @@ def _count(server: DurableServer, jobs: int, batches: int) -> Figure:
         )
         connection.execute("vacuum (analyze) rota.batch, rota.batch_delta")
         began = time.perf_counter()
-        while one(connection, "select rota.batches_fold(%s)", FOLD_MAX):
+        while value(connection, "select rota.batches_fold(%s)", FOLD_MAX):
             pass
         took_s = time.perf_counter() - began
-        if one(connection, "select sum(succeeded) from rota.batch") != jobs:
+        if value(connection, "select sum(succeeded) from rota.batch") != jobs:
             raise RuntimeError("not all changes were counted")
     return Figure(
         part=PART,

@@ -18,7 +18,7 @@ from bench.figures import Figure
 from bench.pgbench import DRAIN_S, count_finished
 from bench.process import WorkerProcess
 from bench.scale import Scale
-from bench.server import DurableServer, one, with_options
+from bench.server import DurableServer, value, with_options
 from bench.statement_log import OPTIONS, StatementLog
 
 PART = "cost"
@@ -39,7 +39,9 @@ class Meter:
     @classmethod
     def read(cls, server: DurableServer, connection: psycopg.Connection) -> Meter:
         own = resource.getrusage(resource.RUSAGE_SELF)
-        wal = one(connection, "select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::float8")
+        wal = value(
+            connection, "select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::float8"
+        )
         return cls(wal, server.cpu_s(), own.ru_utime + own.ru_stime)
 
 

@@ -17,7 +17,7 @@ from bench.figures import Figure
 from bench.process import WorkerProcess
 from bench.producer import due_together, wait_until_done
 from bench.scale import Scale
-from bench.server import DurableServer, one, with_options
+from bench.server import DurableServer, value, with_options
 from bench.statement_log import OPTIONS, StatementLog
 from tests.support.pooler import Pooler, program
 
@@ -48,7 +48,7 @@ def measure(server: DurableServer, place: Path, scale: Scale) -> Iterator[Figure
         with _start(pooler.url(name), WORKERS[0], notify=False):
             yield _measure_busy(url, scale.jobs // 4, WORKERS[0], ", behind PgBouncer")
             with psycopg.connect(url, autocommit=True) as connection:
-                held = one(connection, OURS)
+                held = value(connection, OURS)
     yield Figure(
         part=PART, name=f"connections, {WORKERS[0]} workers behind PgBouncer", value=held, unit=""
     )
@@ -76,16 +76,16 @@ def _measure_idle(
     server_share = (server.cpu_s(0) - before_s) / took_s
     own_share = (sum(worker.cpu_s() for worker in workers) - own_s) / took_s
     with psycopg.connect(url, autocommit=True) as connection:
-        connections = one(connection, OURS)
+        connections = value(connection, OURS)
     memory = sum(worker.own_bytes() for worker in workers) / count
-    for name, value, unit in (
+    for name, figure, unit in (
         ("statements", statements, "/s"),
         ("connections", connections, ""),
         ("the server", 100 * server_share, "% of a core"),
         ("a worker", 100 * own_share / count, "% of a core"),
         ("memory of a worker", memory / 1e6, "MB"),
     ):
-        yield Figure(part=PART, name=f"{name}, {count} idle workers", value=value, unit=unit)
+        yield Figure(part=PART, name=f"{name}, {count} idle workers", value=figure, unit=unit)
 
 
 def _measure_busy(url: str, jobs: int, count: int, where: str = "") -> Figure:

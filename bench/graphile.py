@@ -13,7 +13,7 @@ import psycopg
 from bench.peers.install import Installed, NotInstalled, install
 from bench.peers.systems.graphile_worker import SYSTEM
 from bench.pgbench import DRAIN_S, Drained
-from bench.server import one
+from bench.server import value
 
 HERE = Path(__file__).resolve().parent
 CONCURRENCY = 100
@@ -61,7 +61,7 @@ class Graphile:
         """Drain it."""
         said = json.loads(self._run(url, str(CONCURRENCY)).splitlines()[-1])
         with psycopg.connect(url, autocommit=True) as connection:
-            left = one(connection, "select count(*) from graphile_worker._private_jobs")
+            left = value(connection, "select count(*) from graphile_worker._private_jobs")
         return Drained(jobs - left, said["took_s"], said["cpu_s"])
 
     def enqueue(self, url: str, *, bulk: int, for_s: float, keyed: bool) -> float:

@@ -25,7 +25,7 @@ from bench.pick_up import measure_waits
 from bench.process import WorkerProcess
 from bench.producer import due_together, wait_until_done
 from bench.scale import Scale
-from bench.server import DurableServer, one
+from bench.server import DurableServer, value
 
 PART = "hosts"
 HOSTS = 4
@@ -163,7 +163,7 @@ def _measure_delay(url: str, delay_ms: float, jobs: int) -> Iterator[Figure]:
     who = f"{HOSTS} hosts, {delay_ms} ms"
     waits = measure_waits(url, PICK_UPS, EVERY_S)
     with psycopg.connect(url, autocommit=True) as connection:
-        connections = one(
+        connections = value(
             connection,
             "select count(*) from pg_stat_activity where left(application_name, 5) = 'rota '",
         )
@@ -205,8 +205,8 @@ def _measure_cut(url: str, host: Host, cut_s: float) -> Iterator[Figure]:
         ("began again", float(row[1]), "jobs"),
         ("longest from enqueue to success", float(row[2]), "s"),
     )
-    for name, value, unit in found:
-        yield Figure(part=PART, name=f"a host cut off: {name}", value=value, unit=unit, note=note)
+    for name, figure, unit in found:
+        yield Figure(part=PART, name=f"a host cut off: {name}", value=figure, unit=unit, note=note)
 
 
 def _ip(*arguments: str) -> None:

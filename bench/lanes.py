@@ -56,14 +56,14 @@ def measure(server: DurableServer, place: Path, scale: Scale) -> Iterator[Figure
             f"{median(run.per_second for run in runs):,.0f} jobs/s",
             detail={"by_round": ratios},
         )
-    one = _drain(server, jobs // SINGLE, 1)
+    alone = _drain(server, jobs // SINGLE, 1)
     yield Figure(
         part=PART,
         name="one lane alone",
-        value=one.per_second,
+        value=alone.per_second,
         unit="jobs/s",
         at_least=1_000,
-        note=f"{one.jobs:,} jobs, each after the one before",
+        note=f"{alone.jobs:,} jobs, each after the one before",
     )
     yield Figure(
         part=PART,

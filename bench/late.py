@@ -39,11 +39,11 @@ def measure(server: DurableServer, place: Path, scale: Scale) -> Iterator[Figure
         url = stack.enter_context(server.database())
         progress = [_progress(place / f"progress-{number}") for number in range(WORKERS)]
         workers = [
-            stack.enter_context(WorkerProcess(url, "run", progress=one.path)) for one in progress
+            stack.enter_context(WorkerProcess(url, "run", progress=file.path)) for file in progress
         ]
 
         def count_done() -> int:
-            return sum(one.count for one in progress)
+            return sum(file.count for file in progress)
 
         def cpu_s() -> float:
             return server.cpu_s(settle_s=0) + sum(worker.cpu_s() for worker in workers)
@@ -60,8 +60,8 @@ def measure(server: DurableServer, place: Path, scale: Scale) -> Iterator[Figure
                     threads.submit(commit_late, url, slice_s, producer, numbers)
                     for _ in range(AT_ONCE)
                 ]
-                for one in late:
-                    committed |= one.result()
+                for thread in late:
+                    committed |= thread.result()
             else:
                 wait(slice_s, producer)
             costs.append((cpu_s() - before_s) / (count_done() - before))

@@ -21,7 +21,7 @@ from bench.figures import Figure, percentile, readable
 from bench.process import WorkerProcess
 from bench.producer import Producer
 from bench.scale import Scale
-from bench.server import DurableServer, one, with_options
+from bench.server import DurableServer, value, with_options
 from bench.statement_log import OPTIONS, Statement, StatementLog
 
 PART = "old snapshot"
@@ -90,7 +90,7 @@ def _full_speed(server: DurableServer, place: Path, for_s: float, *, snapshot: b
     ):
         time.sleep(WARM_UP_S)
         with old_snapshot(url) if snapshot else nullcontext():
-            began, paused_s = one(connection, "select clock_timestamp()"), producer.paused_s
+            began, paused_s = value(connection, "select clock_timestamp()"), producer.paused_s
             wait(for_s, producer)
             waited = (producer.paused_s - paused_s) / for_s
         worker.stop()
@@ -136,9 +136,9 @@ def _steady(server: DurableServer, place: Path, for_s: float) -> Steady:
     ):
         time.sleep(WARM_UP_S)
         with old_snapshot(url):
-            began, made = one(connection, "select clock_timestamp()"), producer.made
+            began, made = value(connection, "select clock_timestamp()"), producer.made
             committed = commit_late(url, for_s, producer, count())
-            rate = (producer.made - made) / one(
+            rate = (producer.made - made) / value(
                 connection, "select extract(epoch from clock_timestamp() - %s)::float8", began
             )
             backlog = producer.made - progress.count

@@ -204,7 +204,7 @@ def _write_part(part: str, rows: Rows, runs: list[dict[str, Any]], *, is_whole: 
     head = ["what", *pythons, "target", *["note"] * is_whole]
     lines = [f"\n## {part}\n\n{about}\n", f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for name, figures in rows.items():
-        some = next(one for one in figures if one is not None)
+        some = next(figure for figure in figures if figure is not None)
         cells = [_write_value(figures[at]) for at in of_runs]
         row = [name, *cells, _as_figure(some).target, *[some["note"]] * is_whole]
         lines.append(f"| {' | '.join(row)} |")

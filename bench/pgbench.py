@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psycopg
 
-from bench.server import DurableServer, one
+from bench.server import DurableServer, value
 from rota.store.statements import source
 
 DRAIN_S = 120
@@ -133,5 +133,5 @@ def count_finished(url: str) -> int:
     """Return how many jobs are in Rota's history."""
     with psycopg.connect(url, autocommit=True) as connection:
         return int(
-            one(connection, "select count(*) from rota.job_history where status = 'succeeded'")
+            value(connection, "select count(*) from rota.job_history where status = 'succeeded'")
         )

@@ -20,7 +20,7 @@ from bench.figures import Figure, percentile, readable
 from bench.process import start_workers
 from bench.reference import Reference, open_reference
 from bench.scale import Scale
-from bench.server import DurableServer, one, with_options
+from bench.server import DurableServer, value, with_options
 
 PART = "pick-up"
 RATE = 100
@@ -57,7 +57,7 @@ def _measure_pick_up(
         waits = measure_waits(url, count, 1 / RATE, lambda: small_us.append(_time(reference)))
         share = (server.cpu_s(0) - before_s) / (time.monotonic() - began)
     with psycopg.connect(url, autocommit=True) as connection:
-        claims = one(connection, CLAIMS)
+        claims = value(connection, CLAIMS)
     note = f"{len(waits):,} jobs at {RATE}/s, longest {readable(max(waits))} ms"
     for part, most in ((0.5, 4.0), (0.99, 15.0)):
         yield Figure(
@@ -106,10 +106,10 @@ def measure_waits(
             time.sleep(max(0.0, due_at + every_s / 2 - time.perf_counter()))
             beside()
         gives_up_at = time.monotonic() + END_S
-        while one(connection, ENDED) < count:
+        while value(connection, ENDED) < count:
             if time.monotonic() > gives_up_at:
                 raise RuntimeError(
-                    f"{count - one(connection, ENDED)} of {count} jobs are not over {END_S} s "
+                    f"{count - value(connection, ENDED)} of {count} jobs are not over {END_S} s "
                     "after the last"
                 )
             time.sleep(0.05)

@@ -9,7 +9,7 @@ from types import TracebackType
 
 import psycopg
 
-from bench.server import one
+from bench.server import value
 
 BATCH = 1_000
 AHEAD_S = 4.0
@@ -50,7 +50,7 @@ def wait_until_done(
 ) -> float:
     """Wait until no job is left, and look at something meanwhile; return how long it took."""
     began = time.perf_counter()
-    while one(connection, "select exists (select from rota.job)"):
+    while value(connection, "select exists (select from rota.job)"):
         if time.perf_counter() - began > WITHIN_S:
             raise RuntimeError(f"the jobs were not done within {WITHIN_S} s")
         look()

@@ -64,11 +64,11 @@ def _time_loops(count: int) -> list[float]:
     """Return how long an empty loop takes in each of so many processes that run at once."""
     took: Queue[float] = Queue()
     loops = [Process(target=_loop, args=(took,)) for _ in range(count)]
-    for one in loops:
-        one.start()
+    for process in loops:
+        process.start()
     found = [took.get() for _ in loops]
-    for one in loops:
-        one.join()
+    for process in loops:
+        process.join()
     return found
 
 

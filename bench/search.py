@@ -14,7 +14,7 @@ import psycopg
 import rota
 from bench.figures import Figure, percentile, readable
 from bench.scale import Scale
-from bench.server import DurableServer, one
+from bench.server import DurableServer, value
 from rota.dashboard import Access, dashboard
 from rota.store import ops
 from rota.store.db import Database
@@ -60,7 +60,7 @@ def measure(server: DurableServer, _: Path, scale: Scale) -> Iterator[Figure]:
         fill(connection, scale.search_rows)
         connection.execute("vacuum analyze")
         connection.execute("checkpoint")
-        key = one(
+        key = value(
             connection,
             "select idempotency_key from rota.job_history where idempotency_key is not null order "
             "by id limit 1",
@@ -70,7 +70,7 @@ def measure(server: DurableServer, _: Path, scale: Scale) -> Iterator[Figure]:
             yield _time(name, search, scale, at_most=1_000)
         yield from _roll_up(server, connection, app._database, scale)
         yield _time("stats of a day", app.queues.stats, scale, at_most=100)
-        old = one(
+        old = value(
             connection, "select id from rota.job_history where attempts > 1 order by id limit 1"
         )
         yield _time(
@@ -142,15 +142,15 @@ def _roll_up(
         "make_interval(hours => %s)",
         [ROLLED_UP_H],
     )
-    at, cpu_s, turns_s = one(connection, "select pg_current_wal_insert_lsn()"), server.cpu_s(), []
+    at, cpu_s, turns_s = value(connection, "select pg_current_wal_insert_lsn()"), server.cpu_s(), []
     more = True
     while more:
         began = time.perf_counter()
         more = database.run(ops.roll_up_stats(), connection)
         turns_s.append(time.perf_counter() - began)
     spent_s = server.cpu_s() - cpu_s
-    wal = one(connection, "select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), %s)::float8", at)
-    jobs = one(connection, "select sum(succeeded + dead + cancelled)::float8 from rota.stat_hour")
+    wal = value(connection, "select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), %s)::float8", at)
+    jobs = value(connection, "select sum(succeeded + dead + cancelled)::float8 from rota.stat_hour")
     note = (
         f"{readable(jobs)} jobs of {ROLLED_UP_H} h; "
         f"the longest hour {readable(max(turns_s) * 1000)} ms"

@@ -121,7 +121,7 @@ def with_options(url: str, options: str) -> str:
     return f"{url}&options={quote(options)}"
 
 
-def one(connection: psycopg.Connection, statement: str, *params: Any) -> Any:
+def value(connection: psycopg.Connection, statement: str, *params: Any) -> Any:
     """Return the single value of a statement."""
     row = connection.execute(statement.encode(), params).fetchone()
     return None if row is None else row[0]

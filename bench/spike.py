@@ -18,7 +18,7 @@ from bench.figures import Figure, percentile, readable
 from bench.pgbench import DRAIN_S
 from bench.process import WorkerProcess
 from bench.scale import Scale
-from bench.server import DurableServer, one
+from bench.server import DurableServer, value
 from rota.store import ops
 from rota.store.db import Database
 from rota.store.driver import drive
@@ -124,7 +124,7 @@ class Table:
         self.jobs += last - first
 
     def _count_done(self) -> int:
-        return int(one(self._connection, "select count(*) from rota.job_history"))
+        return int(value(self._connection, "select count(*) from rota.job_history"))
 
     def _claim(self, run_at: datetime, id_: int, *, finds: int = CLAIM) -> float:
         branches = ops.Branches(

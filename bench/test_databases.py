@@ -41,7 +41,7 @@ def main(tests: int) -> None:
                     began = time.perf_counter()
                 waited[-1] += time.perf_counter() - began
         embedded.stop(_find_directory(root))
-    ms = sorted(1000 * one for one in waited)
+    ms = sorted(1000 * wait_s for wait_s in waited)
     print(f"{tests} tests: median {statistics.median(ms):.0f} ms, longest {ms[-1]:.0f} ms")
 
 

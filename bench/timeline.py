@@ -83,7 +83,7 @@ class Statements:
 
     def clip(self, since: float, until: float) -> Statements:
         """Return those that lie within."""
-        return Statements([one for one in self.spans if one[0] >= since and one[1] <= until])
+        return Statements([span for span in self.spans if span[0] >= since and span[1] <= until])
 
     @property
     def busy_s(self) -> float:
@@ -142,7 +142,7 @@ class Cpu(threading.Thread):
 
     def find_rates(self, since: float, until: float) -> dict[str, float]:
         """Return how busy each was meanwhile, in cores."""
-        within = [one for one in self.readings if since <= one[0] <= until]
+        within = [reading for reading in self.readings if since <= reading[0] <= until]
         if len(within) < 2:
             return {}
         (began, first), (ended, last) = within[0], within[-1]
@@ -205,11 +205,11 @@ def _describe(drained: dict[str, object], cpu: Cpu) -> Iterator[str]:
     for name, sent, answered, rows in listed:
         by_name[name].spans.append((sent, answered, rows))
     yield "statements: in flight of the time, number, rows, ms each, ms until the next is sent"
-    for name, all_of_it in sorted(by_name.items(), key=lambda one: -one[1].busy_s):
+    for name, all_of_it in sorted(by_name.items(), key=lambda named: -named[1].busy_s):
         some = all_of_it.clip(since, until)
         if len(some.spans) < 2:
             continue
-        rows_each = statistics.mean(one[2] for one in some.spans)
+        rows_each = statistics.mean(span[2] for span in some.spans)
         each = statistics.median(1e3 * (ended - sent) for sent, ended, _ in some.spans)
         gap = statistics.median(some.gaps_ms)
         share = 100 * some.busy_s / (until - since)

@@ -86,7 +86,7 @@ def measure(server: DurableServer, place: Path, scale: Scale) -> Iterator[Figure
     for _ in range(scale.rounds):
         alone.append(_p95_ms(server, dead=0))
         beside.append(_p95_ms(server, dead=DEAD))
-    ratios = [other / one for one, other in zip(alone, beside, strict=True)]
+    ratios = [other / own for own, other in zip(alone, beside, strict=True)]
     yield Figure(
         part=PART,
         name=f"a live endpoint beside {DEAD:,} deliveries to one that hangs, p95 of alone",
@@ -124,7 +124,7 @@ def _p95_ms(server: DurableServer, *, dead: int) -> float:
                     time.sleep(LIVE_EVERY_S)
                 _wait(lambda: sent.keys() <= receiver.arrived.keys(), ARRIVE_S)
             declared.close()
-        took = [1000 * (receiver.arrived[one] - at) for one, at in sent.items()]
+        took = [1000 * (receiver.arrived[event] - at) for event, at in sent.items()]
         return quantiles(took, n=20)[-1]
 
 

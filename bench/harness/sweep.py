@@ -158,7 +158,7 @@ def read_phases(raw: Path) -> Iterator[tuple[str, dict[str, float]]]:
     for metric, join in JOINED.items():
         values = defaultdict[str, list[float]](list)
         newest: dict[str, tuple[float, float]] = {}
-        for record in sorted(samples[metric], key=lambda one: float(one["elapsed_s"])):
+        for record in sorted(samples[metric], key=lambda record: float(record["elapsed_s"])):
             at = float(record["elapsed_s"])
             newest[record["instance_id"]] = at, float(record["value"])
             joined = join(value for then, value in newest.values() if at - then < OLD_S)

@@ -44,13 +44,21 @@ def main() -> int:
     asked = parser.parse_args()
     names = [name for name in asked.only.split(",") if name]
     systems = load()
-    known = {*SCENARIOS, *(one.name for one in systems), *(one.module for one in systems)}
+    known = {
+        *SCENARIOS,
+        *(system.name for system in systems),
+        *(system.module for system in systems),
+    }
     if unknown := [name for name in names if name not in known]:
         parser.error(f"there is no {', '.join(unknown)}; there are {', '.join(sorted(known))}")
     forget_databases()
     signal.signal(signal.SIGTERM, _terminate)
-    named = [one for one in systems if one.name in names or one.module in names]
-    chosen = [one for one in systems if one.name == OWN or one in named] if named else systems
+    named = [system for system in systems if system.name in names or system.module in names]
+    chosen = (
+        [system for system in systems if system.name == OWN or system in named]
+        if named
+        else systems
+    )
     scenarios = [SCENARIOS[name] for name in names if name in SCENARIOS]
     scale = replace(
         Scale(),

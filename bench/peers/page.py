@@ -103,8 +103,12 @@ def find_losses(tables: dict[tuple[str, str], list[dict[str, Any]]]) -> list[lis
     the question, who is first, its figure and Rota's."""
     rows = []
     for (scenario, what), figures in tables.items():
-        own = next((one for one in figures if one["system"] == OWN and one["is_lead"]), None)
-        race = [one for one in figures if one is own or not one["system"].startswith(OWN)]
+        own = next(
+            (figure for figure in figures if figure["system"] == OWN and figure["is_lead"]), None
+        )
+        race = [
+            figure for figure in figures if figure is own or not figure["system"].startswith(OWN)
+        ]
         first = race[0] if race else None
         if own is None or first is None or own is first or not own["better"]:
             continue
@@ -118,9 +122,9 @@ def _systems(document: dict[str, Any]) -> Iterator[str]:
     rows = []
     for system in document["systems"]:
         setups = "<br>".join(
-            f"<b>{escape(one['name'])}</b>: {escape(one['about'])}; history: "
-            f"{escape(one['history'])}"
-            for one in system["setups"]
+            f"<b>{escape(setup['name'])}</b>: {escape(setup['about'])}; history: "
+            f"{escape(setup['history'])}"
+            for setup in system["setups"]
         )
         name = f"{escape(system['name'])} {escape(system['version'])}<br>"
         rows.append([
@@ -144,17 +148,23 @@ def _scenarios(
                 continue
             yield f"<h3>{escape(what)}</h3>"
             drained = tables.get(("drain", what), []) if name in BESIDE_DRAIN else []
-            beside = {_who(one): one["value"] for one in drained if one["value"]}
+            beside = {_who(figure): figure["value"] for figure in drained if figure["value"]}
             if figures[0]["better"]:
                 yield f'<div class="wide">{draw(what, figures, f"{at}-wide", beside)}</div>'
                 narrow = draw(what, figures, f"{at}-narrow", beside, is_narrow=True)
                 yield f'<div class="narrow">{narrow}</div>'
             rows = [
-                [_who(one), _value(one), one["history"], _spread(one), _note(one, beside)]
-                for one in figures
+                [
+                    _who(figure),
+                    _value(figure),
+                    figure["history"],
+                    _spread(figure),
+                    _note(figure, beside),
+                ]
+                for figure in figures
             ]
             head = ["system, setup", "median", "history", "rounds", "note"]
-            own = {at for at, one in enumerate(figures) if one["system"].startswith(OWN)}
+            own = {at for at, figure in enumerate(figures) if figure["system"].startswith(OWN)}
             table = _table(head, rows, own=own)
             yield f"<details><summary>as a table</summary>{table}</details>"
 
@@ -170,18 +180,18 @@ def draw(
     """Return bars, the best first, as an element of the page; below each a thin one for what it is
     beside. `mark` keeps the identifiers of pictures apart."""
     unit, better = figures[0]["unit"], figures[0]["better"]
-    below = {_who(one): beside[_who(one)] for one in figures if _who(one) in beside}
-    shown = [one["value"] for one in figures if one["value"] is not None]
+    below = {_who(figure): beside[_who(figure)] for figure in figures if _who(figure) in beside}
+    shown = [figure["value"] for figure in figures if figure["value"] is not None]
     most = max([*shown, *below.values()], default=0) or 1
-    words = ". ".join(f"{_who(one)}: {_value(one)}" for one in figures)
+    words = ". ".join(f"{_who(figure)}: {_value(figure)}" for figure in figures)
     about = f"{what}, in {unit}, {better} is better. {words}"
     row, width = (NARROW_ROW, NARROW_WIDTH) if is_narrow else (ROW, WIDTH)
     picture = Picture(what, about, height=row * len(figures) + 20, width=width)
     draw_row = _draw_narrow_row if is_narrow else _draw_row
-    for at, one in enumerate(figures):
-        share = 0.0 if one["value"] is None else one["value"] / most
-        other = below[_who(one)] / most if _who(one) in below else None
-        draw_row(picture, 10 + row * at, one, share, other)
+    for at, figure in enumerate(figures):
+        share = 0.0 if figure["value"] is None else figure["value"] / most
+        other = below[_who(figure)] / most if _who(figure) in below else None
+        draw_row(picture, 10 + row * at, figure, share, other)
     return _inline(picture.text(), mark)
 
 
@@ -266,12 +276,12 @@ def _table(
     head: Iterable[str], rows: list[list[str]], own: Iterable[int] = (), *, is_html: bool = False
 ) -> str:
     names = [*head]
-    top = "".join(f"<th>{one}</th>" for one in names)
+    top = "".join(f"<th>{name}</th>" for name in names)
     lines = []
     for at, row in enumerate(rows):
         cells = "".join(
-            f'<td data-head="{name}">{one if is_html else escape(one)}</td>'
-            for name, one in zip(names, row, strict=True)
+            f'<td data-head="{name}">{cell if is_html else escape(cell)}</td>'
+            for name, cell in zip(names, row, strict=True)
         )
         mark = ' class="own"' if at in {*own} else ""
         lines.append(f"<tr{mark}>{cells}</tr>")

@@ -49,11 +49,11 @@ class Worker:
     def cpu_s(self) -> float:
         """CPU seconds that it has used, children that ended included."""
         total = 0.0
-        for one in self.tree():
+        for process in self.tree():
             with suppress(psutil.NoSuchProcess):
-                times = one.cpu_times()
+                times = process.cpu_times()
                 total += times.user + times.system
-                if one.pid == self.process.pid:
+                if process.pid == self.process.pid:
                     total += times.children_user + times.children_system
         return total
 
@@ -62,10 +62,10 @@ class Worker:
         children = self.tree()[1:]
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, number)
-        for one in children:
+        for process in children:
             with suppress(ProcessLookupError, psutil.NoSuchProcess):
-                if os.getpgid(one.pid) != self.process.pid:
-                    one.send_signal(number)
+                if os.getpgid(process.pid) != self.process.pid:
+                    process.send_signal(number)
 
     def kill(self) -> None:
         """Kill it with its children, and wait."""

@@ -59,7 +59,11 @@ def find_loose(text: str, names: Iterable[str]) -> list[str]:
     found: list[str] = []
     for paragraph in CODE.sub("", BLOCK.sub("", text)).split("\n\n"):
         sentences = re.split(r"(?<=[.!?|])\s", " ".join(paragraph.split()))
-        found += [one for one in sentences if named.search(one) and MEASURED.search(one)]
+        found += [
+            sentence
+            for sentence in sentences
+            if named.search(sentence) and MEASURED.search(sentence)
+        ]
     return found
 
 
@@ -84,7 +88,9 @@ def survey(document: dict[str, Any]) -> str:
     parts += [
         "No other system is ahead in the other questions:",
         "\n".join(f"- {scenario}: {'; '.join(asked)}" for scenario, asked in kept.items()),
-        _write_table("system", {": ".join(one): tables[one] for one in SURVEYED if one in tables}),
+        _write_table(
+            "system", {": ".join(table): tables[table] for table in SURVEYED if table in tables}
+        ),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -98,7 +104,9 @@ def summarise(document: dict[str, Any]) -> str:
         *_promise(document, tables),
     ]
     for scenario in document["scenarios"]:
-        asked = {what: figures for (one, what), figures in tables.items() if one == scenario}
+        asked = {
+            what: figures for (asked_in, what), figures in tables.items() if asked_in == scenario
+        }
         if asked:
             parts.append("\n".join([_write_table(scenario, asked), *_excuse(asked)]))
     return "\n\n".join(parts) + "\n"
@@ -109,7 +117,7 @@ def _write_table(title: str, asked: dict[str, Figures]) -> str:
     head = " | ".join(f"{what}, {figures[0]['unit']}" for what, figures in asked.items())
     lines = [f"| {title} | {head} |", "|---" * (len(asked) + 1) + "|"]
     values = {
-        what: {one["system"]: _value(one) for one in figures if one["is_lead"]}
+        what: {figure["system"]: _value(figure) for figure in figures if figure["is_lead"]}
         for what, figures in asked.items()
     }
     first = next(iter(values.values()))
@@ -124,9 +132,9 @@ def _excuse(asked: dict[str, Figures]) -> Iterator[str]:
     why: dict[tuple[str, ...], list[str]] = {}
     for what, figures in asked.items():
         reasons = tuple(
-            f"- {one['system']}: {one['note']}"
-            for one in figures
-            if one["is_lead"] and one["value"] is None and one["note"]
+            f"- {figure['system']}: {figure['note']}"
+            for figure in figures
+            if figure["is_lead"] and figure["value"] is None and figure["note"]
         )
         if reasons:
             why.setdefault(reasons, []).append(what)
@@ -136,12 +144,16 @@ def _excuse(asked: dict[str, Figures]) -> Iterator[str]:
 
 def _promise(document: dict[str, Any], tables: dict[tuple[str, str], Figures]) -> Iterator[str]:
     """Yield what each system keeps, and what it promises of a job."""
-    lead = {one["system"]: one["setup"] for one in document["figures"] if one["is_lead"]}
-    late = {one["system"]: one["value"] for one in tables.get(FENCED, []) if one["is_lead"]}
+    lead = {
+        figure["system"]: figure["setup"] for figure in document["figures"] if figure["is_lead"]
+    }
+    late = {
+        figure["system"]: figure["value"] for figure in tables.get(FENCED, []) if figure["is_lead"]
+    }
     lines = ["| system | settings | history of a success | fenced | durable |", "|---" * 5 + "|"]
     for system in document["systems"]:
         name = system["name"]
-        setups = {one["name"]: one for one in system["setups"]}
+        setups = {setup["name"]: setup for setup in system["setups"]}
         if name in lead:
             setup = setups[lead[name]]
             fenced = {None: "not shown", 0: "yes"}.get(late.get(name), "no")
@@ -156,14 +168,14 @@ def _promise(document: dict[str, Any], tables: dict[tuple[str, str], Figures]) -
 
 def _cross(document: dict[str, Any], systems: list[str], asked: list[tuple[str, str]]) -> str:
     """Return a table with a column for each system, and when it was measured."""
-    versions = {one["name"]: one["version"] for one in document["systems"]}
+    versions = {system["name"]: system["version"] for system in document["systems"]}
     head = " | ".join(f"{name} {versions.get(name, '')}".rstrip() for name in systems)
     lines = [f"| | {head} |", "|---" * (len(systems) + 1) + "|"]
     for scenario, what in asked:
         found = {
-            one["system"]: one
-            for one in document["figures"]
-            if one["is_lead"] and (one["scenario"], one["what"]) == (scenario, what)
+            figure["system"]: figure
+            for figure in document["figures"]
+            if figure["is_lead"] and (figure["scenario"], figure["what"]) == (scenario, what)
         }
         if missing := [name for name in systems if name not in found]:
             raise LookupError(f"the run has no {scenario}: {what} of {', '.join(missing)}")

@@ -66,7 +66,7 @@ def play(
     console.print(f"The machine is {load}", highlight=False)
     found = Played()
     installed = _install(systems, found)
-    present = [one for one in systems if one.module in installed]
+    present = [system for system in systems if system.module in installed]
     with place.begin_run(memory=memory) as (run, sync):
         console.print(f"The server is {sync}", highlight=False)
         server = DurableServer(run.place)
@@ -94,16 +94,16 @@ def play(
         "scale": asdict(scale),
         "skipped": found.skipped,
         "failed": found.failed,
-        "scenarios": {one.name: one.about for one in scenarios},
-        "systems": [_describe(one, installed[one.module]) for one in present],
-        "figures": [one.as_json() for one in _figures(found, present)],
+        "scenarios": {scenario.name: scenario.about for scenario in scenarios},
+        "systems": [_describe(system, installed[system.module]) for system in present],
+        "figures": [figure.as_json() for figure in _figures(found, present)],
     }
 
 
 def _install(systems: Iterable[System], found: Played) -> dict[str, Installed]:
     installed = {}
     with ThreadPoolExecutor(INSTALLED_TOGETHER) as pool:
-        for system, installing in [(one, pool.submit(install, one)) for one in systems]:
+        for system, installing in [(each, pool.submit(install, each)) for each in systems]:
             try:
                 installed[system.module] = made = installing.result()
                 console.print(f"{system.name} {made.version}, {made.runtime}", highlight=False)
@@ -196,13 +196,14 @@ def _describe(system: System, installed: Installed) -> dict[str, Any]:
         "recovery": system.recovery,
         "default_recovery": system.default_recovery,
         "setups": [
-            {"name": one.name, "about": one.about, "history": one.history} for one in system.setups
+            {"name": setup.name, "about": setup.about, "history": setup.history}
+            for setup in system.setups
         ],
     }
 
 
 def _figures(found: Played, systems: list[System]) -> list[Figure]:
-    by_name = {one.name: one for one in systems}
+    by_name = {system.name: system for system in systems}
     figures = []
     for (scenario, what, name, setup_name), turns in found.turns.items():
         setup: Setup = by_name[name].setup(setup_name)

@@ -17,7 +17,7 @@ import psycopg
 from psycopg import sql
 
 from bench.peers.system import Rows
-from bench.server import EXIT_S, DurableServer, one
+from bench.server import EXIT_S, DurableServer, value
 from tests.support.server import unused_port
 
 REDIS = "redis-server"
@@ -84,7 +84,7 @@ class Database(Store):
     @contextmanager
     def count(self, statement: str) -> Iterator[Callable[[], int]]:
         with psycopg.connect(self.url, autocommit=True) as connection:
-            yield lambda: int(one(connection, statement))
+            yield lambda: int(value(connection, statement))
 
     def cpu_s(self, settle_s: float = EXIT_S) -> float:
         return self._server.cpu_s(settle_s)
@@ -112,11 +112,11 @@ class Database(Store):
 
     def log_bytes(self) -> int | None:
         with self._server.admin() as admin:
-            return int(one(admin, "select pg_current_wal_lsn() - '0/0'"))
+            return int(value(admin, "select pg_current_wal_lsn() - '0/0'"))
 
     def size_bytes(self) -> int:
         with self._server.admin() as admin:
-            return int(one(admin, "select pg_database_size(%s)", self._name))
+            return int(value(admin, "select pg_database_size(%s)", self._name))
 
     def settle(self) -> None:
         with self._server.admin(self._name) as admin:
@@ -214,7 +214,7 @@ class Redis(Store):
 
 
 def _ask(connection: socket.socket, words: tuple[str, ...]) -> str:
-    parts = [f"*{len(words)}\r\n", *(f"${len(one.encode())}\r\n{one}\r\n" for one in words)]
+    parts = [f"*{len(words)}\r\n", *(f"${len(word.encode())}\r\n{word}\r\n" for word in words)]
     connection.sendall("".join(parts).encode())
     with connection.makefile("rb") as replies:
         head = replies.readline().decode().rstrip()

@@ -84,9 +84,9 @@ class System:
 
     def setup(self, name: str) -> Setup:
         """Return one of its setups."""
-        return next(one for one in self.setups if one.name == name)
+        return next(setup for setup in self.setups if setup.name == name)
 
     @property
     def lead(self) -> Setup:
         """The setup for scenarios about one job at a time."""
-        return next(one for one in self.setups if one.is_lead)
+        return next(setup for setup in self.setups if setup.is_lead)

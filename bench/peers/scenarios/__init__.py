@@ -52,4 +52,4 @@ MODULES = (
     crash, server_crash, drain, pick_up, enqueue, steady, idle, backlog, old_snapshot,
 )  # fmt: skip
 """What matters most comes first: the run ends at its limit."""
-SCENARIOS = {one.name: one for one in map(_read, MODULES)}
+SCENARIOS = {scenario.name: scenario for scenario in map(_read, MODULES)}

@@ -72,7 +72,7 @@ def _kill(played: Played, stage: Stage) -> Iterator[Measured]:
         first = stack.enter_context(played.worker(SLOTS))
         second = stack.enter_context(played.worker(SLOTS, "b"))
         wait_for_begun(played.ledger, jobs // 3, first)
-        pids = {one.pid for one in first.tree()}
+        pids = {process.pid for process in first.tree()}
         first.kill()
         crashed_at = time.time()
         if played.system.starts_again:
@@ -95,15 +95,17 @@ def _freeze(played: Played, within_s: float) -> Measured:
     with played.worker(SLOTS) as first:
         wait_for_begun(ledger, 1, first)
         wait_until(lambda: len(_find_begun(ledger)) >= LONG_JOBS, FEWER_S)
-        pids = {one.pid for one in first.tree()}
+        pids = {process.pid for process in first.tree()}
         first.signal(signal.SIGSTOP)
         held = _find_begun(ledger)
 
         def find_others(kind: str) -> list[Entry]:
-            return [one for one in ledger.entries() if one.kind == kind and one.pid not in pids]
+            return [
+                entry for entry in ledger.entries() if entry.kind == kind and entry.pid not in pids
+            ]
 
         def find_taken() -> set[int]:
-            return held & {one.n for one in find_others("begin")}
+            return held & {entry.n for entry in find_others("begin")}
 
         with played.worker(SLOTS, "b") as _, count_left(played) as left:
             if not wait_until(lambda: bool(find_taken()), within_s):
@@ -127,7 +129,7 @@ def _freeze(played: Played, within_s: float) -> Measured:
 
 
 def _count_ends(ledger: LedgerFile, pids: set[int]) -> int:
-    return sum(one.kind == "end" and one.pid in pids for one in ledger.entries())
+    return sum(entry.kind == "end" and entry.pid in pids for entry in ledger.entries())
 
 
 def wait_for_begun(ledger: LedgerFile, jobs: int, worker: Worker) -> None:
@@ -137,7 +139,7 @@ def wait_for_begun(ledger: LedgerFile, jobs: int, worker: Worker) -> None:
 
 
 def _find_begun(ledger: LedgerFile) -> set[int]:
-    return {one.n for one in ledger.entries() if one.kind == "begin"}
+    return {entry.n for entry in ledger.entries() if entry.kind == "begin"}
 
 
 def wait_for_ends(
@@ -152,7 +154,7 @@ def wait_for_ends(
     while ended < jobs and time.monotonic() < min(until, ended_at + still_s):
         tend()
         time.sleep(LOOK_EACH_S)
-        now = len({one.n for one in played.ledger.entries() if one.kind == "end"})
+        now = len({entry.n for entry in played.ledger.entries() if entry.kind == "end"})
         if now > ended:
             ended, ended_at = now, time.monotonic()
     if ended == jobs:
@@ -172,13 +174,13 @@ class RunOfJob:
 def read_runs(entries: list[Entry]) -> dict[int, list[RunOfJob]]:
     """Return the runs of each job."""
     runs: dict[int, list[RunOfJob]] = defaultdict(list)
-    for one in entries:
-        if one.kind == "begin":
-            runs[one.n].append(RunOfJob(one.pid, one.at))
-        elif one.kind == "end":
-            mine = [run for run in runs[one.n] if run.pid == one.pid and run.ended is None]
+    for entry in entries:
+        if entry.kind == "begin":
+            runs[entry.n].append(RunOfJob(entry.pid, entry.at))
+        elif entry.kind == "end":
+            mine = [run for run in runs[entry.n] if run.pid == entry.pid and run.ended is None]
             if mine:
-                mine[0].ended = one.at
+                mine[0].ended = entry.at
     return runs
 
 

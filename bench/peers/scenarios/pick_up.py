@@ -24,7 +24,7 @@ START_S, END_S = 60, 10
 
 
 def entries(system: System) -> list[Setup]:
-    return [one for one in system.setups if one.is_lead or one.is_default]
+    return [setup for setup in system.setups if setup.is_lead or setup.is_default]
 
 
 def play(stage: Stage, system: System, setup: Setup) -> Iterator[Measured]:

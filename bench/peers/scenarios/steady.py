@@ -104,7 +104,7 @@ def _look(played: Played, worker: Worker) -> Cost:
 
 
 def _count_begun(ledger: LedgerFile, first: int, end: int) -> int:
-    return len({one.n for one in ledger.entries() if first <= one.n < end})
+    return len({entry.n for entry in ledger.entries() if first <= entry.n < end})
 
 
 def _find_waits(ledger: LedgerFile, calls: list[tuple[int, int, float]]) -> list[float]:

@@ -67,7 +67,7 @@ def _say(verdict: Verdict, seed: int) -> int:
     for name, figure in verdict.figures:
         table.add_row(name, figure)
     console.print(table)
-    broken = {one.check: one.rows for one in verdict.broken}
+    broken = {promise.check: promise.rows for promise in verdict.broken}
     for check in CHECKS:
         rows = broken.get(check, [])
         console.print(

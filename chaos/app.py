@@ -132,30 +132,30 @@ async def record(ctx: rota.Context) -> AsyncIterator[None]:
     """Record the async attempts of a call, mostly one. It raises while the server is away, as any
     handler would."""
     with ExitStack() as attempts:
-        for one in ctx.items:
-            attempts.enter_context(witness_attempt(one))
+        for item in ctx.items:
+            attempts.enter_context(witness_attempt(item))
         async with ctx.state.asynchronous.connection() as connection:
-            for one in ctx.items:
-                await connection.execute(STARTED, [one.job.id, one.job.claims, one.worker])
+            for item in ctx.items:
+                await connection.execute(STARTED, [item.job.id, item.job.claims, item.worker])
         yield
         async with ctx.state.asynchronous.connection() as connection:
-            for one in ctx.items:
-                await connection.execute(ENDED, [one.job.id, one.job.claims])
+            for item in ctx.items:
+                await connection.execute(ENDED, [item.job.id, item.job.claims])
 
 
 @contextmanager
 def record_in_thread(ctx: rota.Context) -> Iterator[None]:
     """Record the attempts of a plain function."""
     with ExitStack() as attempts:
-        for one in ctx.items:
-            attempts.enter_context(witness_attempt(one))
+        for item in ctx.items:
+            attempts.enter_context(witness_attempt(item))
         with ctx.state.synchronous.connection() as connection:
-            for one in ctx.items:
-                connection.execute(STARTED, [one.job.id, one.job.claims, one.worker])
+            for item in ctx.items:
+                connection.execute(STARTED, [item.job.id, item.job.claims, item.worker])
         yield
         with ctx.state.synchronous.connection() as connection:
-            for one in ctx.items:
-                connection.execute(ENDED, [one.job.id, one.job.claims])
+            for item in ctx.items:
+                connection.execute(ENDED, [item.job.id, item.job.claims])
 
 
 def chance(ctx: rota.Context) -> random.Random:
@@ -467,11 +467,11 @@ async def assemble(ctx: rota.Context, n: int) -> dict[str, int]:
             make_piece.using(key=f"piece:{ctx.job.id}:{number}").new(ctx.job.id, number)
             for number in range(PIECES)
         ]
-        pieces = [one.id for one in await app.aenqueue_many(made)]
+        pieces = [piece.id for piece in await app.aenqueue_many(made)]
         if not ctx.results:
             raise rota.WaitFor(pieces)
     told = [ctx.results[id_] for id_ in pieces]
-    return {"pieces": len(told), "sum": sum(one.result for one in told if one.succeeded)}
+    return {"pieces": len(told), "sum": sum(piece.result for piece in told if piece.succeeded)}
 
 
 def is_down(host: int, at_s: float) -> bool:
@@ -496,11 +496,14 @@ class Item:
 )
 async def take_many(ctx: rota.Context, items: list[Item]) -> list[Any]:
     """Take many jobs at once; at times one of them fails, at times all do."""
-    assert [one.job.payload["n"] for one in ctx.items] == [item.n for item in items]
+    assert [context.job.payload["n"] for context in ctx.items] == [item.n for item in items]
     async with record(ctx):
         await asyncio.sleep(chance(ctx).uniform(0, 0.3))
         fail_in_calls(ctx)
-    return [RuntimeError("at times") if chance(one).random() < 0.1 else None for one in ctx.items]
+    return [
+        RuntimeError("at times") if chance(context).random() < 0.1 else None
+        for context in ctx.items
+    ]
 
 
 @app.job(

@@ -34,7 +34,7 @@ class Sink(Post):
         """Take a mail, as aiosmtpd calls it."""
         await asyncio.sleep(self._chance.uniform(0, SLOW_S))
         answer = await super().handle_DATA(server, session, envelope)
-        self.received += [(str(one["Message-ID"]), time.time()) for one in self.taken]
+        self.received += [(str(mail["Message-ID"]), time.time()) for mail in self.taken]
         self.taken.clear()  # aiosmtpd asks for all members of this, `addresses` too, per connection
         await asyncio.sleep(self._chance.uniform(0, SLOW_S))
         return answer

@@ -168,22 +168,22 @@ class Workers:
                 "values (%s, %s, %s, %s, %s, %s)",
                 [
                     (
-                        one.pid,
-                        one.release,
-                        one.began_at,
-                        one.ended_at,
-                        one.how,
-                        one.process.returncode,
+                        worker.pid,
+                        worker.release,
+                        worker.began_at,
+                        worker.ended_at,
+                        worker.how,
+                        worker.process.returncode,
                     )
-                    for one in self.all
-                    if one.ended_at is not None
+                    for worker in self.all
+                    if worker.ended_at is not None
                 ],
             )
             cursor.executemany(
                 "insert into chaos.silence (pid, since_s, until_s) values (%s, %s, %s)",
                 self.silences,
             )
-        self.all = [one for one in self.all if one.ended_at is None]
+        self.all = [worker for worker in self.all if worker.ended_at is None]
         self.silences.clear()
 
     def _start(self, release: str, processes: int) -> None:

@@ -33,7 +33,12 @@ class Harm:
         if time.monotonic() < self._due_at:
             return
         worker = next(
-            (one for one in self._workers.at_work if one.processes > 1 and one.has_begun), None
+            (
+                worker
+                for worker in self._workers.at_work
+                if worker.processes > 1 and worker.has_begun
+            ),
+            None,
         )
         if worker is None:
             return  # one that was just started

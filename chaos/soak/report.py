@@ -36,7 +36,7 @@ def _facts(soak: Soak, found: Findings) -> dict[str, Any]:
             "cores": os.cpu_count(),
             "system": platform.platform(),
             "python": platform.python_version(),
-            "load": [round(one, 1) for one in os.getloadavg()],
+            "load": [round(average, 1) for average in os.getloadavg()],
         },
         "server": soak.server,
         "asked": {
@@ -44,26 +44,26 @@ def _facts(soak: Soak, found: Findings) -> dict[str, Any]:
             "seed": soak.asked.seed,
             "rate": soak.asked.rate,
         },
-        "lasted_s": round(sum(one.lasted_s + one.rested_s for one in soak.rounds), 1),
+        "lasted_s": round(sum(round_.lasted_s + round_.rested_s for round_ in soak.rounds), 1),
         "ended_early": not soak.is_over,
         "days": round(soak.days, 2),
         "acts": dict(soak.acts),
         "found": asdict(found),
         "rounds": [
             {
-                "began_s": round(one.began_s, 1),
-                "lasted_s": round(one.lasted_s, 1),
-                "rested_s": round(one.rested_s, 1),
-                "broken": {b.check.what: _rows(b.rows) for b in one.verdict.broken},
-                "timelines": one.verdict.timelines,
+                "began_s": round(round_.began_s, 1),
+                "lasted_s": round(round_.lasted_s, 1),
+                "rested_s": round(round_.rested_s, 1),
+                "broken": {b.check.what: _rows(b.rows) for b in round_.verdict.broken},
+                "timelines": round_.verdict.timelines,
             }
-            for one in soak.rounds
+            for round_ in soak.rounds
         ],
         "plans": {
             "seen": soak.plans.seen,
             "changes": soak.plans.changes,
         },
-        "samples": [_row(one) for one in soak.sampler.samples],
+        "samples": [_row(sample) for sample in soak.sampler.samples],
     }
 
 
@@ -77,11 +77,18 @@ def _row(sample: Sample) -> dict[str, Any]:
         row[name] = round(row[name], 2)
     for kind in ("workers", "backends"):
         row[kind] = [
-            [one["name"], one["pid"], round(one["age_s"]), round(one["mib"], 2), one["blocks"]]
-            for one in row[kind]
+            [
+                process["name"],
+                process["pid"],
+                round(process["age_s"]),
+                round(process["mib"], 2),
+                process["blocks"],
+            ]
+            for process in row[kind]
         ]
     row["relations"] = {
-        one["name"]: [one["bytes"], one["rows"], one["dead"]] for one in row["relations"]
+        relation["name"]: [relation["bytes"], relation["rows"], relation["dead"]]
+        for relation in row["relations"]
     }
     return row
 
@@ -135,7 +142,7 @@ def _page(soak: Soak, found: Findings, facts: dict[str, Any]) -> str:
 def _complaints(found: Findings) -> list[str]:
     if not found.complaints:
         return []
-    return ["## Beyond the bounds", "", *[f"- {one}" for one in found.complaints], ""]
+    return ["## Beyond the bounds", "", *[f"- {complaint}" for complaint in found.complaints], ""]
 
 
 def _table(rows: list[Growth]) -> list[str]:
@@ -145,11 +152,12 @@ def _table(rows: list[Growth]) -> list[str]:
         "| what | first | last | most | grew per million jobs | bound |",
         "|---|---|---|---|---|---|",
     ]
-    for one in rows:
-        grew = "too few samples" if one.line is None else f"{one.line.per_million:+,.1f}"
+    for growth in rows:
+        grew = "too few samples" if growth.line is None else f"{growth.line.per_million:+,.1f}"
         lines.append(
-            f"| {one.what} | {one.first:,.1f} {one.unit} | {one.last:,.1f} | {one.most:,.1f} | "
-            f"{grew}{'' if one.is_within else ' **beyond**'} | {one.bound.per_million:,g} |"
+            f"| {growth.what} | {growth.first:,.1f} {growth.unit} | {growth.last:,.1f} | "
+            f"{growth.most:,.1f} | {grew}{'' if growth.is_within else ' **beyond**'} | "
+            f"{growth.bound.per_million:,g} |"
         )
     return [*lines, ""]
 
@@ -158,9 +166,9 @@ def _bloat(soak: Soak) -> list[str]:
     """The dead rows of each table, and its space beside what its rows need."""
     series: dict[str, list[tuple[int, float | None]]] = {}
     for sample in soak.sampler.samples:
-        for one in sample.relations:
-            if one.dead is not None:
-                series.setdefault(one.name, []).append((one.dead, bloat(one)))
+        for relation in sample.relations:
+            if relation.dead is not None:
+                series.setdefault(relation.name, []).append((relation.dead, bloat(relation)))
     rows = sorted(series.items(), key=lambda item: -max(dead for dead, _ in item[1]))[:LARGEST]
     return [
         "Dead rows, and the space of a table beside what its rows need (`fillfactor` included):",
@@ -181,10 +189,10 @@ def _changes(soak: Soak) -> list[str]:
     if not soak.plans.changes:
         return ["None."]
     lines = []
-    for one in soak.plans.changes[:LARGEST]:
+    for change in soak.plans.changes[:LARGEST]:
         lines += [
-            f"- {one['at_s']} s, {one['statement']}",
-            f"    - before: `{one['before']}`",
-            f"    - after: `{one['after']}`",
+            f"- {change['at_s']} s, {change['statement']}",
+            f"    - before: `{change['before']}`",
+            f"    - after: `{change['after']}`",
         ]
     return lines

@@ -125,7 +125,7 @@ def soak(
 
 def _wait_until_they_work(workers: Workers) -> None:
     until = time.monotonic() + PATIENCE_S
-    while not all(one.has_begun for one in workers.all):
+    while not all(worker.has_begun for worker in workers.all):
         if time.monotonic() > until:
             raise RuntimeError(f"the workers have not begun after {PATIENCE_S} s")
         time.sleep(LOOK_EVERY_S)

@@ -182,13 +182,13 @@ def _measure(name: str, pid: int, heaps: Path) -> list[Process]:
     except psutil.NoSuchProcess:
         return []
     measured = []
-    for one in (process, *children):
+    for member in (process, *children):
         try:
-            age_s, rss = time.time() - one.create_time(), one.memory_info().rss
+            age_s, rss = time.time() - member.create_time(), member.memory_info().rss
         except psutil.NoSuchProcess:
             continue
-        what = name if one.pid == pid else f"{name}, child"
-        measured.append(Process(what, one.pid, age_s, rss / MIB, heap.read(heaps, one.pid)))
+        what = name if member.pid == pid else f"{name}, child"
+        measured.append(Process(what, member.pid, age_s, rss / MIB, heap.read(heaps, member.pid)))
     return measured
 
 

@@ -85,11 +85,13 @@ def find(soak: Soak) -> Findings:
     """Return what this soak has found so far."""
     samples = soak.sampler.samples
     judged = [
-        one for one in samples if one.at_s >= soak.asked.pace.warm_up_s and one.days >= SETTLED_DAYS
+        sample
+        for sample in samples
+        if sample.at_s >= soak.asked.pace.warm_up_s and sample.days >= SETTLED_DAYS
     ]
     broken = Counter[str]()
-    for one in soak.rounds:
-        broken.update({b.check.what: len(b.rows) for b in one.verdict.broken})
+    for round_ in soak.rounds:
+        broken.update({b.check.what: len(b.rows) for b in round_.verdict.broken})
     jobs = samples[-1].jobs if samples else 0
     found = Findings(
         lost=sum(broken[what] for what in LOST),
@@ -99,11 +101,11 @@ def find(soak: Soak) -> Findings:
         blocks=_processes(samples, "workers", "blocks", soak.asked.pace.warm_up_s, BLOCKS),
         sessions=_processes(samples, "backends", "mib", soak.asked.pace.warm_up_s, SESSION),
         sizes=_relations(judged, "MiB", TABLE),
-        rows=_relations([one for one in judged if not one.at_rest], "rows", ROWS),
+        rows=_relations([sample for sample in judged if not sample.at_rest], "rows", ROWS),
         connections=_grow(
-            "connections", "", [(one.jobs, one.connections) for one in judged], CONNECTIONS
+            "connections", "", [(sample.jobs, sample.connections) for sample in judged], CONNECTIONS
         ),
-        horizon_s=max((one.horizon_s for one in samples), default=0.0),
+        horizon_s=max((sample.horizon_s for sample in samples), default=0.0),
         wal_kib_per_job=1024 * samples[-1].wal_mib / jobs if jobs else 0.0,
         jobs=jobs,
         figures=_add_up(soak),
@@ -131,13 +133,14 @@ def _complain(found: Findings, total_s: float, *, is_over: bool) -> Iterable[str
         "connections": [found.connections],
     }
     for what, growths in judged.items():
-        if is_over and total_s >= MEASURED_S and not any(one.line for one in growths):
+        if is_over and total_s >= MEASURED_S and not any(growth.line for growth in growths):
             yield f"{what}: not measured for long enough to be judged"
-        for one in growths if total_s >= SETTLES_S else ():
-            if not one.is_within and one.line is not None:
+        for growth in growths if total_s >= SETTLES_S else ():
+            if not growth.is_within and growth.line is not None:
                 yield (
-                    f"{one.what} grows by {one.line.per_million:,.1f} {one.unit} per million jobs, "
-                    f"by {one.line.grew:,.1f} in this run; {one.bound.per_million:,g} are allowed"
+                    f"{growth.what} grows by {growth.line.per_million:,.1f} {growth.unit} per "
+                    f"million jobs, by {growth.line.grew:,.1f} in this run; "
+                    f"{growth.bound.per_million:,g} are allowed"
                 )
     if found.horizon_s > HORIZON_S:
         yield f"a snapshot was {found.horizon_s:.0f} s old; {HORIZON_S:.0f} are allowed"
@@ -149,9 +152,9 @@ def _processes(
     """A figure of each process that lived long enough, without its own warm-up."""
     series: dict[tuple[str, int], list[Point]] = defaultdict(list)
     for sample in samples:
-        for one in getattr(sample, kind):
-            if one.age_s >= warm_up_s and (measured := getattr(one, figure)):
-                series[one.name, one.pid].append((sample.jobs, measured))
+        for process in getattr(sample, kind):
+            if process.age_s >= warm_up_s and (measured := getattr(process, figure)):
+                series[process.name, process.pid].append((sample.jobs, measured))
     return [
         _grow(f"{name}, pid {pid}", "MiB" if figure == "mib" else figure, points, bound)
         for (name, pid), points in series.items()
@@ -162,14 +165,14 @@ def _processes(
 def _relations(samples: list[Sample], unit: str, bound: Bound) -> list[Growth]:
     series: dict[str, list[Point]] = defaultdict(list)
     for sample in samples:
-        for one in sample.relations:
+        for relation in sample.relations:
             if unit == "MiB":
-                series[one.name].append((sample.jobs, one.bytes / MIB))
-            elif one.rows is not None:
-                series[one.name].append((sample.jobs, one.rows))
+                series[relation.name].append((sample.jobs, relation.bytes / MIB))
+            elif relation.rows is not None:
+                series[relation.name].append((sample.jobs, relation.rows))
     return sorted(
         (_grow(name, unit, points, bound) for name, points in series.items()),
-        key=lambda one: -one.last,
+        key=lambda growth: -growth.last,
     )
 
 
@@ -182,8 +185,8 @@ def _grow(what: str, unit: str, points: list[Point], bound: Bound) -> Growth:
 def _add_up(soak: Soak) -> dict[str, int]:
     """The figures of all rounds: their sums, or of what is called most the most."""
     total = Counter[str]()
-    for one in soak.rounds:
-        for name, text in one.verdict.figures:
+    for round_ in soak.rounds:
+        for name, text in round_.verdict.figures:
             count = int(text.replace(",", ""))
             total[name] = (
                 max(total[name], count) if name.startswith("most ") else (total[name] + count)

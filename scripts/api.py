@@ -25,7 +25,7 @@ class AsCalled(griffe.Extension):
 
     def on_function_instance(self, *, func: griffe.Function, **kwargs: Any) -> None:
         """Show what a call returns, with the name of its twin beside it."""
-        if any(one.callable_path in BOTH for one in func.decorators):
+        if any(decorator.callable_path in BOTH for decorator in func.decorators):
             func.decorators = []
             func.labels.add(f"await a{func.name}")
             if isinstance(func.returns, griffe.ExprSubscript):

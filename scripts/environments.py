@@ -69,9 +69,9 @@ def main(python: str | None = None) -> int:
 def list_lowest(requirements: Iterable[str]) -> list[str]:
     """Return each requirement with the lowest version that it allows, and only that one."""
     pinned = (
-        re.sub(r">=([^,;]+)[^;]*", r"==\1", one)
-        for one in requirements
-        if not one.startswith("rota[")
+        re.sub(r">=([^,;]+)[^;]*", r"==\1", requirement)
+        for requirement in requirements
+        if not requirement.startswith("rota[")
     )
     return [*dict.fromkeys(pinned)]
 
@@ -124,7 +124,7 @@ def _find_pythons() -> Iterator[str]:
     versions = Path(environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     named = [f"python3.{minor}" for minor in (14, 13, 12)]
     for name in named:
-        found = [str(one) for one in sorted(versions.glob(f"*/bin/{name}"))]
+        found = [str(path) for path in sorted(versions.glob(f"*/bin/{name}"))]
         for python in (*found, shutil.which(name)):
             # That in PATH may be a shim of pyenv's, which has no such Python.
             if python is not None and _succeeds(python, "-c", "import ensurepip, venv"):

@@ -176,32 +176,36 @@ def twins() -> Iterator[str]:
     for file, node in nodes(python_files("src")):
         if not isinstance(node, ast.ClassDef | ast.Module):
             continue
-        plain = [one for one in node.body if isinstance(one, ast.FunctionDef)]
-        awaited = {one.name for one in node.body if isinstance(one, ast.AsyncFunctionDef)}
-        for one in plain:
-            bare = one.name.removeprefix("_")
-            if f"{'_' * (one.name != bare)}a{bare}" in awaited:
-                yield f"{place(file, one.lineno)}: {one.name}"
+        plain = [function for function in node.body if isinstance(function, ast.FunctionDef)]
+        awaited = {
+            function.name for function in node.body if isinstance(function, ast.AsyncFunctionDef)
+        }
+        for function in plain:
+            bare = function.name.removeprefix("_")
+            if f"{'_' * (function.name != bare)}a{bare}" in awaited:
+                yield f"{place(file, function.lineno)}: {function.name}"
 
 
 def members_without_docstring(*modules: ModuleType) -> Iterator[str]:
     """Each public function and class of these modules, and of those that they name, without a
     docstring; and of each class its methods, properties and fields."""
     for module in modules:
-        own = [name for name, one in vars(module).items() if is_own(name, one, module)]
+        own = [name for name, value in vars(module).items() if is_own(name, value, module)]
         for name in getattr(module, "__all__", own):
-            one = getattr(module, name)
-            if inspect.ismodule(one):
-                yield from members_without_docstring(one)
-            elif inspect.isclass(one):
-                yield from (f"{one.__module__}.{name}: {lacks}" for lacks in silent_members(one))
-            elif inspect.isroutine(one) and not inspect.getdoc(one):
-                yield f"{one.__module__}.{name}"
+            member = getattr(module, name)
+            if inspect.ismodule(member):
+                yield from members_without_docstring(member)
+            elif inspect.isclass(member):
+                yield from (
+                    f"{member.__module__}.{name}: {lacks}" for lacks in silent_members(member)
+                )
+            elif inspect.isroutine(member) and not inspect.getdoc(member):
+                yield f"{member.__module__}.{name}"
 
 
-def is_own(name: str, one: object, module: ModuleType) -> bool:
+def is_own(name: str, member: object, module: ModuleType) -> bool:
     """Whether a public name of a module is not imported by it."""
-    return not name.startswith("_") and getattr(one, "__module__", None) == module.__name__
+    return not name.startswith("_") and getattr(member, "__module__", None) == module.__name__
 
 
 def silent_members(kind: type) -> list[str]:
@@ -212,8 +216,8 @@ def silent_members(kind: type) -> list[str]:
     members = {
         name: bool(inspect.getdoc(getattr(kind, name)))
         for base in bases
-        for name, one in vars(base).items()
-        if not inspect.ismemberdescriptor(one)
+        for name, member in vars(base).items()
+        if not inspect.ismemberdescriptor(member)
     }
     members |= sorted(chain.from_iterable(map(fields_of, bases)))  # True comes last, and wins
     return [name for name, is_told in members.items() if not is_told and not name.startswith("_")]
@@ -226,7 +230,9 @@ def fields_of(kind: type) -> Iterator[tuple[str, bool]]:
     assert isinstance(tree, ast.ClassDef)
     yield kind.__name__, ast.get_docstring(tree) is not None
     inits = [
-        one.body for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"
+        function.body
+        for function in tree.body
+        if isinstance(function, ast.FunctionDef) and function.name == "__init__"
     ]
     bodies = (pairwise([*body, ast.Pass()]) for body in (tree.body, *inits))
     for node, below in chain.from_iterable(bodies):
@@ -286,10 +292,10 @@ def imports_of(name: str, file: Path, files: dict[str, Path]) -> set[str]:
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module is not None:
             inner = [f"{node.module}.{alias.name}" for alias in node.names]
-            found |= {one if one in files else node.module for one in inner}
+            found |= {module if module in files else node.module for module in inner}
         elif isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
-    return {one for one in found if one in files and one != name}
+    return {module for module in found if module in files and module != name}
 
 
 if __name__ == "__main__":

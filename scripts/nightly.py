@@ -62,7 +62,7 @@ LOWEST = Part(
         "",
         "-W",
         "default::DeprecationWarning",
-        *(f"tests/{one}" for one in OPTIONAL),
+        *(f"tests/{folder}" for folder in OPTIONAL),
     ),
     python=environments.LOWEST / "bin/python",
 )

@@ -111,7 +111,11 @@ def job_table() -> str:
 
 def option_row(name: str) -> str:
     """Return the row of an option: what its kind takes, its default, and its docstring."""
-    kinds = [(one.kind.unit, one.kind.range) for one in JOB_OPTIONS.values() if one.name == name]
+    kinds = [
+        (option.kind.unit, option.kind.range)
+        for option in JOB_OPTIONS.values()
+        if option.name == name
+    ]
     unit, values = (GROUPS[name], "") if name in GROUPS else kinds[0]
     meaning = cut_default(option_meanings(JobOptions)[name], JOB_DEFAULTS[name])
     for said in (f": {values}", f", {values}", f"{values}; "):  # the column has it
@@ -164,9 +168,9 @@ def classes_of(*kinds: type, but: Iterable[str] = ()) -> str:
 def class_section(kind: type, but: Iterable[str]) -> str:
     """Return a class whose fields are options: its docstring, and a table."""
     defaults = {
-        name: one.default
-        for name, one in inspect.signature(kind).parameters.items()
-        if one.kind is not one.VAR_POSITIONAL
+        name: parameter.default
+        for name, parameter in inspect.signature(kind).parameters.items()
+        if parameter.kind is not parameter.VAR_POSITIONAL
     }
     rows = []
     for name, said in option_meanings(kind).items():
@@ -209,7 +213,7 @@ def write_doc(thing: object) -> str:
     """Return a docstring as paragraphs, without the sections for arguments and errors."""
     text = inspect.getdoc(thing) or ""
     text = re.split(r"\n\n(?:Args|Raises|Returns):\n", text)[0]
-    return "\n\n".join(" ".join(one.split()) for one in text.split("\n\n"))
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
 def make_table(columns: Iterable[str], rows: Iterable[str]) -> str:
@@ -239,9 +243,12 @@ def commands() -> dict[str, tuple[Any, str]]:
 
 
 def _walk(app: typer.Typer, path: str) -> Iterator[tuple[str, tuple[Any, str]]]:
-    for one in app.registered_commands:
-        name = one.name or getattr(one.callback, "__name__", "")
-        yield f"{path} {name}", (one.callback, one.help or inspect.getdoc(one.callback) or "")
+    for command in app.registered_commands:
+        name = command.name or getattr(command.callback, "__name__", "")
+        yield (
+            f"{path} {name}",
+            (command.callback, command.help or inspect.getdoc(command.callback) or ""),
+        )
     for group in app.registered_groups:
         inner = group.typer_instance
         assert inner is not None
@@ -260,13 +267,17 @@ def command_rows(callback: Any) -> list[Row]:
     parameters = inspect.signature(callback, eval_str=True).parameters
     flags = find_flags(parameters.values())
     rows = []
-    for name, one in parameters.items():
-        kind, *infos = typing.get_args(one.annotation) or (one.annotation,)
+    for name, parameter in parameters.items():
+        kind, *infos = typing.get_args(parameter.annotation) or (parameter.annotation,)
         info = next((each for each in infos if isinstance(each, ArgumentInfo | OptionInfo)), None)
         if info is None or info.hidden:
             continue
         label = flags.get(name) or (info.metavar or name).upper()
-        default = one.default.value if isinstance(one.default, enum.Enum) else one.default
+        default = (
+            parameter.default.value
+            if isinstance(parameter.default, enum.Enum)
+            else parameter.default
+        )
         is_said = default in (None, False) or default == []
         shown = "" if is_said or default is inspect.Parameter.empty else f"`{default}`"
         meaning = (info.help or "").replace("\\[", "[")
@@ -277,15 +288,15 @@ def command_rows(callback: Any) -> list[Row]:
 def _takes(kind: Any, info: ArgumentInfo | OptionInfo) -> str:
     """Return what an option takes: the name of its value, choices, or a range."""
     inner = [
-        one
-        for one in (typing.get_args(kind) if not isinstance(kind, type) else [kind])
-        if one is not types.NoneType
+        taken
+        for taken in (typing.get_args(kind) if not isinstance(kind, type) else [kind])
+        if taken is not types.NoneType
     ]
     while typing.get_origin(inner[0]) is list:
         inner = list(typing.get_args(inner[0]))
     [plain] = inner
     if isinstance(plain, type) and issubclass(plain, enum.Enum):
-        return ", ".join(f"`{one.value}`" for one in plain)
+        return ", ".join(f"`{choice.value}`" for choice in plain)
     if info.min is not None or info.max is not None:
         most = "" if info.max is None else f"{info.max:,}"
         if info.max == 2**63 - 1:  # an id
@@ -305,7 +316,7 @@ def command_page(*, is_whole: bool = False) -> str:
     for name, own in rows.items():
         for row in own:
             users.setdefault(row, []).append(name)
-    filtered = [f"rota {one}" for one in FILTERED.split(", ")]
+    filtered = [f"rota {command}" for command in FILTERED.split(", ")]
     shared = [row for row, names in users.items() if len(names) >= SHARED_BY]
     filters = [
         row for row, names in users.items() if names == filtered and row[0].startswith("`--")
@@ -350,7 +361,7 @@ def _option_lines(
 ) -> Iterator[str]:
     """Yield the options of a command, each as a paragraph after an empty line."""
     own = [row for row in rows[name] if row not in shared and row not in filters]
-    alike = (one for one in rows if len([row for row in rows[one] if row in own]) >= ALIKE)
+    alike = (other for other in rows if len([row for row in rows[other] if row in own]) >= ALIKE)
     first = next(alike, name)
     known = [row[0] for row in own if first != name and row in rows[first]]
     if left := [row for row in own if row[0] not in known]:
@@ -435,7 +446,7 @@ def error_page(*, is_whole: bool = False) -> str:
 
 
 def _error_section(kind: type[errors.RotaError], is_whole: bool) -> Iterator[str]:
-    bases = [one.__name__ for one in kind.__bases__]
+    bases = [base.__name__ for base in kind.__bases__]
     yield f"#### {kind.__name__}\n"
     above = ", ".join(f"`{name}`" for name in bases if name not in ("Exception", "RotaError"))
     is_said = kind.exit_code == getattr(kind.__bases__[0], "exit_code", None)
@@ -459,7 +470,7 @@ def names_list() -> str:
             named.setdefault(page, []).append(f"`{name}`")
     return "\n".join(
         f"- [{page.name}]({os.path.relpath(page, REFERENCE)}): {', '.join(names)}"
-        for page, names in sorted(named.items(), key=lambda one: one[0].name)
+        for page, names in sorted(named.items(), key=lambda item: item[0].name)
     )
 
 

@@ -61,8 +61,8 @@ def measure(text: str, size: float, *, mono: bool = False, bold: bool = False) -
     """Estimate the width of a text, for the widest of the usual fonts (DejaVu Sans)."""
     if mono:
         return len(text) * size * 0.603
-    widths = (0.36 if one in " iIjl.,:;'|!()[]ftr" else 0.9 if one in "mwMW@—…→%" else 0.62
-              for one in text)  # fmt: skip
+    widths = (0.36 if letter in " iIjl.,:;'|!()[]ftr" else 0.9 if letter in "mwMW@—…→%" else 0.62
+              for letter in text)  # fmt: skip
     return sum(widths) * size * (1.1 if bold else 1.0)
 
 
@@ -143,8 +143,8 @@ class Picture:
             f'<rect class="f-{kind}{" dash" * dashed}" x="{_n(x)}" y="{_n(y)}"'
             f' width="{_n(width)}" height="{_n(height)}" rx="{_n(radius)}"/>'
         )
-        rows = [(one, SIZE, True) for one in text.split("\n") if one]
-        rows += [(one, SMALL, False) for one in small.split("\n") if one]
+        rows = [(line, SIZE, True) for line in text.split("\n") if line]
+        rows += [(line, SMALL, False) for line in small.split("\n") if line]
         tall = sum(size * LEADING for _, size, _ in rows)
         if tall > height:
             raise ValueError(f"{self.title!r}: the text of {text!r} is too high for its box")
@@ -248,9 +248,9 @@ class Picture:
             f'<title id="title">{escape(self.title, quote=False)}</title>',
             f'<desc id="about">{escape(self.about, quote=False)}</desc>',
             "<style>",
-            f":root{{{';'.join(f'--{one}' for one in names)}}}",
+            f":root{{{';'.join(f'--{colour}' for colour in names)}}}",
             "@media (prefers-color-scheme: dark)"
-            f"{{:root{{{';'.join(f'--{one}' for one in dark)}}}}}",
+            f"{{:root{{{';'.join(f'--{colour}' for colour in dark)}}}}}",
             f"text{{font-family:{FONT};white-space:pre}}.m{{font-family:{FONT_MONO}}}"
             ".b{font-weight:600}",
             "path{fill:none;stroke-width:1.8}.thick{stroke-width:3}.dash{stroke-dasharray:5 4}",

@@ -95,25 +95,25 @@ def in_docstrings(*modules: ModuleType) -> set[str]:
     for module in modules:
         own = [
             name
-            for name, one in vars(module).items()
-            if name[0] != "_" and getattr(one, "__module__", None) == module.__name__
+            for name, value in vars(module).items()
+            if name[0] != "_" and getattr(value, "__module__", None) == module.__name__
         ]
         for name in getattr(module, "__all__", own):
-            one = getattr(module, name)
-            if inspect.ismodule(one):
-                found |= in_docstrings(one)
-            for part in one.__mro__ if inspect.isclass(one) else [one]:
+            member = getattr(module, name)
+            if inspect.ismodule(member):
+                found |= in_docstrings(member)
+            for part in member.__mro__ if inspect.isclass(member) else [member]:
                 named = inspect.isclass(part) or inspect.isroutine(part)
                 if named and part.__module__.startswith("rota"):
                     found |= {*_in_docstrings_of(part)}
     return found
 
 
-def _in_docstrings_of(one: Any) -> Iterator[str]:
-    source = textwrap.dedent("".join(inspect.getsourcelines(one)[0]))
+def _in_docstrings_of(thing: Any) -> Iterator[str]:
+    source = textwrap.dedent("".join(inspect.getsourcelines(thing)[0]))
     for text in _docstrings(ast.parse(source).body[0]):
         for word in PRIVATE.finditer(text):
-            yield f"{one.__module__}.{one.__qualname__}: {word[0]}: {text.strip()[:60]}"
+            yield f"{thing.__module__}.{thing.__qualname__}: {word[0]}: {text.strip()[:60]}"
 
 
 def _docstrings(tree: ast.AST) -> Iterator[str]:

@@ -33,7 +33,7 @@ def main() -> int:
     kept: list[bool] = []
 
     def then(found: list[Promise], theatre: Theatre) -> None:
-        kept.extend(one.is_kept for one in found)
+        kept.extend(promise.is_kept for promise in found)
         show(found, round(time.monotonic() - began, 1), as_json=asked.json)
         if asked.open:
             keep_open(theatre)
@@ -50,28 +50,28 @@ def main() -> int:
 
 
 def show(found: list[Promise], took_s: float, *, as_json: bool) -> None:
-    kept = sum(one.is_kept for one in found)
+    kept = sum(promise.is_kept for promise in found)
     if as_json:
         checks = [
             {
-                "what": one.what,
-                "select": one.select,
-                "found": one.found,
-                "expected": one.expected,
-                "ok": one.is_kept,
+                "what": promise.what,
+                "select": promise.select,
+                "found": promise.found,
+                "expected": promise.expected,
+                "ok": promise.is_kept,
             }
-            for one in found
+            for promise in found
         ]
         ok = kept == len(found)
         print(json.dumps({"ok": ok, "took_s": took_s, "checks": checks}, default=str))
         return
     print()
-    for one in found:
-        verdict = "ok   " if one.is_kept else "WRONG"
-        expected = "" if one.is_kept else f", expected {_in_words(one.expected)}"
-        said = f"{verdict}  {one.what}: {_in_words(one.found)}{expected}"
+    for promise in found:
+        verdict = "ok   " if promise.is_kept else "WRONG"
+        expected = "" if promise.is_kept else f", expected {_in_words(promise.expected)}"
+        said = f"{verdict}  {promise.what}: {_in_words(promise.found)}{expected}"
         print(textwrap.fill(said, 80, subsequent_indent=" " * 7))
-        print(textwrap.indent(textwrap.fill(one.select, 69), " " * 11))
+        print(textwrap.indent(textwrap.fill(promise.select, 69), " " * 11))
     print(
         f"\n{kept} of {len(found)} as expected, in {took_s:g} s; "
         "rota_demo, the database, stays until the next"

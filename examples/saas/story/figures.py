@@ -52,8 +52,8 @@ class Promise:
 def look(connection: psycopg.Connection, facts: Facts) -> list[Promise]:
     """Run the SELECTs; no row is an empty tuple."""
     found = [*_sign_ups(facts), *_crm(facts), *_purchases(facts), *_export(facts), *_night(facts)]
-    for one in found:
-        one.found = connection.execute(one.select.encode()).fetchone() or ()
+    for promise in found:
+        promise.found = connection.execute(promise.select.encode()).fetchone() or ()
     return found
 
 

@@ -141,7 +141,7 @@ class Theatre:
         """Kill a worker, or a run of cron's; return the process id."""
         pid = int(self.value("select pid from rota.worker where name = %s", name))
         os.kill(pid, signal.SIGKILL)
-        for worker in [one for one in self._workers if one.pid == pid]:
+        for worker in [each for each in self._workers if each.pid == pid]:
             self._workers.remove(worker)
             worker.__exit__()
         return pid

@@ -175,14 +175,14 @@ def _hide_flag_types(command: Any) -> None:
     for option in (*command.params, command.get_help_option(typer.Context(command))):
         if getattr(option, "is_flag", False):
             option.metavar = ""
-    for one in getattr(command, "commands", {}).values():
-        _hide_flag_types(one)
+    for below in getattr(command, "commands", {}).values():
+        _hide_flag_types(below)
 
 
 def _logs(arguments: Sequence[str]) -> bool:
     """Whether errors on stderr must be lines in the format of --log-format, also before logging is
     set up: a log collector reads nothing else."""
-    pairs = [*pairwise(arguments), *(tuple(one.split("=")) for one in arguments)]
+    pairs = [*pairwise(arguments), *(tuple(argument.split("=")) for argument in arguments)]
     asked = next((form for form in logs.Form if ("--log-format", form) in pairs), None)
     return asked is not None and (logs.setup(asked, None) or logs.form() is asked)
 

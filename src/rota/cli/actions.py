@@ -256,9 +256,11 @@ def _say(
 ) -> None:
     errors = sort_errors(request.action, answers, refusals)
     done = len(answers) + len(refusals) - len(errors)
-    rows = [{"id": one.job, "answer": one.answer, "status": one.status} for one in answers]
+    rows = [
+        {"id": answer.job, "answer": answer.answer, "status": answer.status} for answer in answers
+    ]
     if request.action in _MAKES:
-        rows = [row | {"new_id": one.new_id} for row, one in zip(rows, answers, strict=True)]
+        rows = [row | {"new_id": answer.new_id} for row, answer in zip(rows, answers, strict=True)]
     rows += [{"id": job, "answer": "database refuses", "status": None} for job in refusals]
     rows.sort(key=itemgetter("id"))
     tells = len(rows) > 1 or not errors  # for a single refused job the error is enough
@@ -281,8 +283,8 @@ ANSWERS = Listing(
     (
         "id",
         "answer",
-        Field("status", lambda one, times: show_status(one["status"], None, times)),
-        Field("new id", lambda one, _: one.get("new_id")),
+        Field("status", lambda row, times: show_status(row["status"], None, times)),
+        Field("new id", lambda row, _: row.get("new_id")),
     ),
     empty="no jobs found",
 )

@@ -60,10 +60,10 @@ def _facts(found: Batch, times: Times) -> Iterator[tuple[str, Any]]:
     yield "error of then", found.then_error
 
 
-def _follow(one: Batch) -> str | None:
-    if one.then_job is not None:
-        return f"job {one.then_job}"
-    if one.then_error is not None:
+def _follow(batch: Batch) -> str | None:
+    if batch.then_job is not None:
+        return f"job {batch.then_job}"
+    if batch.then_error is not None:
         return "refused"
     return None
 
@@ -76,7 +76,7 @@ BATCHES = Listing(
         *map(number, ("succeeded", "dead", "cancelled", "live")),
         spare(Field("made", "created_at")),
         spare(Field("ended", "ended_at")),
-        Field("then", lambda one, _: _follow(one)),
+        Field("then", lambda batch, _: _follow(batch)),
     ),
     empty="no batches",
     page=("--before", "id"),

@@ -36,20 +36,24 @@ def breakers(
     BREAKERS.show(viewer, lambda opened: opened.breakers.list(limit=limit))
 
 
-def _next_try(one: BreakerRecord, times: Times) -> object:
-    if one.state == "trial":
-        return f"job {one.trial_job} tries"
-    if one.state == "open" and one.open_until is None:
+def _next_try(breaker: BreakerRecord, times: Times) -> object:
+    if breaker.state == "trial":
+        return f"job {breaker.trial_job} tries"
+    if breaker.state == "open" and breaker.open_until is None:
         return "once it is reset"
-    if one.open_until is not None and one.open_until <= times.now:
+    if breaker.open_until is not None and breaker.open_until <= times.now:
         return "with its next job"
-    return one.open_until
+    return breaker.open_until
 
 
 BREAKERS = Listing(
     "breakers",
     (
-        Field("breaker", lambda one, _: " ".join(filter(None, (one.name, one.key))), Kind.TYPE),
+        Field(
+            "breaker",
+            lambda breaker, _: " ".join(filter(None, (breaker.name, breaker.key))),
+            Kind.TYPE,
+        ),
         "state",
         spare("failures"),
         Field("next try", _next_try),

@@ -64,8 +64,8 @@ def check(
         _end(status, _plain(message), as_json=as_json, error=message)
     severities = {match.severity for _, matches in found for match in matches}
     status = CRITICAL if "critical" in severities else WARNING if severities else OK
-    figures = " ".join(_figure(*one) for one in found)
-    facts = [_as_facts(*one) for one in found]
+    figures = " ".join(_figure(*checked) for checked in found)
+    facts = [_as_facts(*checked) for checked in found]
     _end(status, f"{_plain(_summarize(found))} | {figures}", as_json=as_json, rules=facts)
 
 
@@ -88,11 +88,11 @@ def _check_types(app: App, *, as_json: bool) -> None:
     types = app._declarations.types
     hints = find_hints(types.values())
     if as_json:
-        facts = [one._asdict() for one in hints]
+        facts = [hint._asdict() for hint in hints]
         print_json({"status": "ok", "rules": [], "hints": facts, "error": None})
         return
-    for one in hints:
-        typer.echo(f"{one.place}: {one.job_type!r} {one.message}")
+    for hint in hints:
+        typer.echo(f"{hint.place}: {hint.job_type!r} {hint.message}")
     typer.echo(f"{plural(len(types), 'job type')}, {plural(len(hints), 'hint')}")
 
 
@@ -156,9 +156,9 @@ def _evaluate(opened: Session, names: list[str] | None) -> Found:
 
 def _summarize(found: Found) -> str:
     said = [
-        (one.severity, f"{rule['name']}: {one.message}")
+        (match.severity, f"{rule['name']}: {match.message}")
         for rule, matches in found
-        for one in matches
+        for match in matches
     ]
     if not said:
         return f"{plural(len(found), 'rule')}, nothing found"

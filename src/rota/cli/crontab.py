@@ -301,7 +301,7 @@ def fill(template: str, **fields: object) -> str:
         if word:
             return str(given)
         return "".join(
-            f"{margin}{one}\n" for one in (given if isinstance(given, list) else [given])
+            f"{margin}{line}\n" for line in (given if isinstance(given, list) else [given])
         )
 
     return FIELD.sub(put, read_template(template))
@@ -316,12 +316,14 @@ def _refuse_unfit(way: str, asked: CronOptions) -> None:
     """Raise UsageError for options that do not fit the printed files, or each other."""
     for name in list_flags(asked):
         if way not in APPLIES_TO.get(name, (way,)):
-            instead = " or ".join(f"`{f'rota crontab {one}'.strip()}`" for one in APPLIES_TO[name])
+            instead = " or ".join(
+                f"`{f'rota crontab {other}'.strip()}`" for other in APPLIES_TO[name]
+            )
             raise UsageError(f"{name} does not apply here: it is for {instead}")
     if (asked.worker or way == "--compose") and (asked.every, asked.for_) != (1, None):
         raise UsageError("--every and --for are for drains, not for a worker that keeps running")
     if not 1 <= asked.every <= 60 or 60 % asked.every:
-        fits = ", ".join(str(one) for one in range(1, 61) if 60 % one == 0)
+        fits = ", ".join(str(number) for number in range(1, 61) if 60 % number == 0)
         raise UsageError(f"--every must divide an hour evenly: {fits}; not {asked.every}")
     if asked.for_ is not None:
         seconds(asked.for_, name="--for")

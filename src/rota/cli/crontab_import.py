@@ -118,7 +118,7 @@ class CrontabReader:
         name = re.sub(r"\W+", "-", _find_program(command).lower()).strip("-_")[:NAME_MOST]
         name = name or "command"
         names = chain([name], (f"{name}-{number}" for number in count(2)))
-        free = next(one for one in names if one not in self.names)
+        free = next(candidate for candidate in names if candidate not in self.names)
         self.names.add(free)
         return free
 

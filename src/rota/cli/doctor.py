@@ -86,8 +86,8 @@ def _print(found: Examination, levels: Iterable[Level]) -> None:
     are skipped for one reason are one finding."""
     for level in levels:
         alike: dict[object, list[tuple[Check, Finding]]] = {}
-        for one in found.at(level):
-            alike.setdefault(one[1] if level is Level.SKIPPED else one[0], []).append(one)
+        for pair in found.at(level):
+            alike.setdefault(pair[1] if level is Level.SKIPPED else pair[0], []).append(pair)
         for (check, finding), *more in alike.values():
             name = f"{len(more) + 1} checks" if more else check.name
             _print_beside(Text(f"{level.value:<8}", _STYLES[level]), name, finding.what)

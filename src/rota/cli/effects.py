@@ -59,8 +59,8 @@ EFFECTS = Listing(
         spare("if uncertain"),
         spare(Field("intended", "intended_at")),
         Field("done", "done_at"),
-        Field("about", lambda one, _: _json(one.about), Kind.ERROR),
-        Field("result", lambda one, _: _json(one.result), Kind.ERROR),
+        Field("about", lambda effect, _: _json(effect.about), Kind.ERROR),
+        Field("result", lambda effect, _: _json(effect.result), Kind.ERROR),
     ),
     empty="no effects found",
 )

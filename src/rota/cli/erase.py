@@ -43,7 +43,7 @@ def erase(
         if not found and (other := _swap_types(sought or {})) != sought:
             others, _ = opened.run(find_to_erase(other, None, actor.why))
             if others:
-                had = " ".join(f"--payload {quote(_assign(*one))}" for one in other.items())
+                had = " ".join(f"--payload {quote(_assign(*part))}" for part in other.items())
                 typer.echo(f"{plural(len(others), 'job')} found for {had}", err=True)
         if not (yes or sys.stdin.isatty()):
             raise RotaError("nothing is erased: stdin is not a terminal to confirm it; add --yes")
@@ -59,10 +59,10 @@ def _say(erased: Erased) -> Iterator[str]:
     yield f"{plural(erased.jobs, 'job')} erased"
     if erased.running:
         runs = plural(len(erased.running), "job")
-        ids = list_names([str(one) for one in erased.running])
+        ids = list_names([str(job) for job in erased.running])
         yield f"{runs} still running, erased within an hour of the end: {ids}"
     if erased.corrected:
-        ids = list_names([str(one) for one in erased.corrected])
+        ids = list_names([str(job) for job in erased.corrected])
         yield f"not erased, because they had another payload before they were retried: {ids}"
     for job, why in erased.refused.items():
         yield f"job {job} is not erased: {why}"

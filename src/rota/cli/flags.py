@@ -55,7 +55,7 @@ def find_flags(parameters: Iterable[Parameter]) -> dict[str, str]:
             if isinstance(info, OptionInfo):
                 # The first argument of an option is its default, or inside of Annotated a name.
                 given = (info.default, *(info.param_decls or ()))
-                named = [one for one in given if isinstance(one, str) and one.startswith("--")]
+                named = [name for name in given if isinstance(name, str) and name.startswith("--")]
                 flag = named[0].partition("/")[0] if named else _make_flag(parameter.name)
                 found[parameter.name] = flag
     if "key" in found:

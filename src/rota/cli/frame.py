@@ -29,8 +29,8 @@ def frame(
     facts: dict[str, Any], *, width: int, height: int, stale_why: str | None = None
 ) -> list[Text]:
     """Make at most `height` lines, at most `width` wide. `stale_why`: why the facts are stale."""
-    alive = sum(one["is_alive"] for one in facts["workers"])
-    due = show_count(sum(one["due"] for one in facts["queues"]), FRAME_COUNT_MAX)
+    alive = sum(worker["is_alive"] for worker in facts["workers"])
+    due = show_count(sum(queue["due"] for queue in facts["queues"]), FRAME_COUNT_MAX)
     dead = show_count(facts["dead"], FRAME_COUNT_MAX)
     head = (
         f"due {due} · running {show_count(facts['running_count'], COUNT_MAX)}"
@@ -48,7 +48,9 @@ def frame(
         (ERRORS, facts["errors"]),
     ]
     # Waits and batches are rare, and shown only if there are any.
-    sections = [(one, rows) for one, rows in sections if rows or one not in (WAITS, BATCHES)]
+    sections = [
+        (listing, rows) for listing, rows in sections if rows or listing not in (WAITS, BATCHES)
+    ]
     times = Times(datetime.fromisoformat(facts["at"]))
     # The sections share the screen: a short section leaves its room to the others.
     room = height - len(lines) - 2 * len(sections)
@@ -85,8 +87,8 @@ def _share(wanted: list[int], room: int) -> list[int]:
 
 def _list_queues(facts: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the queues with due or future jobs, then the paused queues without jobs."""
-    busy = [one | {"paused": one["queue"] in facts["paused"]} for one in facts["queues"]]
-    idle = sorted(set(facts["paused"]) - {one["queue"] for one in busy})
+    busy = [row | {"paused": row["queue"] in facts["paused"]} for row in facts["queues"]]
+    idle = sorted(set(facts["paused"]) - {row["queue"] for row in busy})
     nothing = {"priority": None, "due": 0, "later": 0, "oldest_due_s": None, "paused": True}
     return busy + [{"queue": name, **nothing} for name in idle]
 
@@ -105,17 +107,17 @@ def list_waits(facts: dict[str, Any]) -> list[Wait]:
     """Return the groups, limits, breakers and awaited jobs that hold jobs back."""
 
     waits = [
-        _wait(f"lane {one['group_key']}", f"halted by job {one['job']}", one["since_s"])
-        for one in facts["halted"]
+        _wait(f"lane {lane['group_key']}", f"halted by job {lane['job']}", lane["since_s"])
+        for lane in facts["halted"]
     ]
-    for one in facts["breakers"]:
-        name = " ".join(filter(None, ("breaker", one["name"], one["key"])))
-        waits.append(_wait(name, f"open: {one['reason'] or 'no reason'}", one["open_s"]))
-    for one in (*facts["caps"], *facts["limits"]):
-        why = f"the last in {words(one['ahead_s'])}" if one["ahead_s"] > 0 else ""
-        waits.append(_wait(one["name"], why, one["since_s"], one["jobs"]))
+    for breaker in facts["breakers"]:
+        name = " ".join(filter(None, ("breaker", breaker["name"], breaker["key"])))
+        waits.append(_wait(name, f"open: {breaker['reason'] or 'no reason'}", breaker["open_s"]))
+    for limit in (*facts["caps"], *facts["limits"]):
+        why = f"the last in {words(limit['ahead_s'])}" if limit["ahead_s"] > 0 else ""
+        waits.append(_wait(limit["name"], why, limit["since_s"], limit["jobs"]))
     others = {"ordered groups and concurrency limits": "laned", "other jobs to end": "awaiting"}
-    return waits + [_wait(what, jobs=facts[one]) for what, one in others.items() if facts[one]]
+    return waits + [_wait(what, jobs=facts[key]) for what, key in others.items() if facts[key]]
 
 
 def _wait(what: str, why: str = "", since_s: float | None = None, jobs: int | None = None) -> Wait:
@@ -181,7 +183,7 @@ QUEUES = Listing(
         count("due", most=FRAME_COUNT_MAX),
         count("later", most=FRAME_COUNT_MAX),
         span("oldest", "oldest_due_s"),
-        Field("", lambda one, _: "paused" if one["paused"] else None),
+        Field("", lambda queue, _: "paused" if queue["paused"] else None),
     ),
 )
 WAITS = Listing(
@@ -193,8 +195,8 @@ BATCHES = Listing(
     (
         Field("batch", "id"),
         number("done", _show_done),
-        number("failed", lambda one, _: f"{_count_failed(one):,}"),
-        Field("made", lambda one, _: age(one["made_s"])),
+        number("failed", lambda batch, _: f"{_count_failed(batch):,}"),
+        Field("made", lambda batch, _: age(batch["made_s"])),
     ),
 )
 RUNNING = Listing(
@@ -211,18 +213,18 @@ WORKERS = Listing(
     "workers",
     (
         label("worker", "name"),
-        Field("state", lambda one, _: name_state(one["state"], one["quiet_s"])),
+        Field("state", lambda worker, _: name_state(worker["state"], worker["quiet_s"])),
         number("running", _show_busy),
-        number("finished", lambda one, _: _show_attempts(count_finished(one))),
-        number("failed", lambda one, _: _show_attempts(one["failed"])),
-        number("dead", lambda one, _: _show_attempts(one["dead"])),
+        number("finished", lambda worker, _: _show_attempts(count_finished(worker))),
+        number("failed", lambda worker, _: _show_attempts(worker["failed"])),
+        number("dead", lambda worker, _: _show_attempts(worker["dead"])),
         label("release"),
     ),
 )
 ERRORS = Listing(
     "last errors",
     (
-        Field("when", lambda one, _: age(one["ago_s"])),
+        Field("when", lambda error, _: age(error["ago_s"])),
         "job",
         Field("type", "job_type"),
         Field("outcome", _name_outcome),

@@ -56,7 +56,7 @@ def explain_option(option: str, context: Any) -> str | None:
     """Return the meaning of an option that a command does not have; None: unknown."""
     if context.parent is None:
         return "options go after the command, as in `rota work --app shop:app`"
-    known = {name for one in context.command.params for name in one.opts}
+    known = {name for parameter in context.command.params for name in parameter.opts}
     meant = known.intersection(_MEANT.get(option, ()))
     return f"did you mean {meant.pop()}?" if meant else None
 
@@ -80,7 +80,9 @@ class Root(TyperGroup):
         if word not in self.commands and word not in _MEANT and (own := find_own(word, args)):
             self.commands = {**self.commands, word: own}
         if word not in self.commands:
-            nouns = {name: getattr(one, "commands", {}) for name, one in self.commands.items()}
+            nouns = {
+                name: getattr(command, "commands", {}) for name, command in self.commands.items()
+            }
             meant = [f"{noun} {word}" for noun, verbs in nouns.items() if word in verbs]
             hints = _MEANT.get(word) or meant or get_close_matches(word, nouns)
             _refuse(word, hints, "rota", "; commands of your jobs need --app")
@@ -100,7 +102,7 @@ class Noun(TyperGroup):
 
 
 def _refuse(word: str, meant: Iterable[str], path: str, also: str = "") -> None:
-    hint = " or ".join(f"`rota {one}`" for one in meant)
+    hint = " or ".join(f"`rota {command}`" for command in meant)
     more = f": did you mean {hint}?" if hint else f"; see {path} --help{also}"
     raise UsageError(f"there is no command {word!r}{more}")
 
@@ -124,7 +126,7 @@ def make_noun(listing: Callable[..., None], **verbs: Callable[..., None]) -> typ
 
     first = Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context)
     call.__signature__ = inspect.Signature([first, *options])  # type: ignore[attr-defined]
-    call.__annotations__ = {one.name: one.annotation for one in (first, *options)}
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in (first, *options)}
     app.callback(invoke_without_command=True, help=read_help(listing))(call)
     for verb, command in verbs.items():
         app.command(verb.rstrip("_").replace("_", "-"), help=read_help(command))(spread(command))

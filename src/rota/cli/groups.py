@@ -51,11 +51,11 @@ def _say_none(group_key: str | None, halted: bool) -> str:
 
 
 def _list_holders(lane: Group, times: Times) -> str:
-    holders = sorted(lane.holders, key=lambda one: one.id != lane.halted_by)
+    holders = sorted(lane.holders, key=lambda holder: holder.id != lane.halted_by)
     listed = [
-        f"{'halted by ' if one.id == lane.halted_by else ''}job {one.id} "
-        f"{show_status(one.status, None, times)} since {times.show(one.since)}"
-        for one in holders[:HOLDERS_SHOWN]
+        f"{'halted by ' if holder.id == lane.halted_by else ''}job {holder.id} "
+        f"{show_status(holder.status, None, times)} since {times.show(holder.since)}"
+        for holder in holders[:HOLDERS_SHOWN]
     ]
     more = ["…"] if lane.held > HOLDERS_SHOWN else []
     return ", ".join(listed + more)

@@ -136,10 +136,10 @@ def read_moment(text: str | None, name: str) -> datetime | timedelta | None:
 def read_part(given: list[str] | None, name: str) -> dict[str, Any] | None:
     """Read parts of a payload or a meta: NAME=VALUE, each value JSON or text. Raises UsageError."""
     part: dict[str, Any] = {}
-    for one in given or ():
-        key, sign, value = one.partition("=")
+    for text in given or ():
+        key, sign, value = text.partition("=")
         if not sign or key in part:
-            raise UsageError(f"{name} must be {PART}, each name once, not {one!r}")
+            raise UsageError(f"{name} must be {PART}, each name once, not {text!r}")
         try:
             part[key] = msgspec.json.decode(value)
         except (msgspec.DecodeError, UnicodeEncodeError):
@@ -172,15 +172,15 @@ def job(
     if viewer.as_json:
         print_json(timeline if payload is None else _show_revealed(timeline, payload))
         return
-    one = timeline.job
-    print_text(f"job {one.id} {one.job_type}: {_status(one, times)}")
+    found = timeline.job
+    print_text(f"job {found.id} {found.job_type}: {_status(found, times)}")
     typer.echo("")
     entries = timeline.entries if verbose else fold(timeline.entries)
     (TIMELINE if len(timeline.chain) > 1 else TIMELINE_OF_ONE).print(entries, times)
     typer.echo("")
     facts = [
         (name, payload if name == "payload" and payload is not None else value)
-        for name, value in list_facts(one, times, verbose=verbose)
+        for name, value in list_facts(found, times, verbose=verbose)
     ]
     print_facts(facts, times)
     if timeline.attempts and (stack := timeline.attempts[-1].stack):
@@ -263,4 +263,4 @@ JOBS = Listing(
     page=("--before", "id"),
 )
 TIMELINE = Listing("timeline", (Field("when", "at"), "job", "what", Field("", "text", Kind.TEXT)))
-TIMELINE_OF_ONE = replace(TIMELINE, fields=[one for one in TIMELINE.fields if one != "job"])
+TIMELINE_OF_ONE = replace(TIMELINE, fields=[field for field in TIMELINE.fields if field != "job"])

@@ -20,14 +20,16 @@ LIMITS = Listing(
     "limits",
     (
         label("limit", "name"),
-        number("starts", lambda one, _: f"{one.starts:,}"),
+        number("starts", lambda limit, _: f"{limit.starts:,}"),
         span("per", "per_s"),
-        spare(number("burst", lambda one, _: f"{one.burst:,}")),
+        spare(number("burst", lambda limit, _: f"{limit.burst:,}")),
         count("waiting"),
-        spare(number("keys", lambda one, _: one.waiting_keys if one.keyed else None)),
+        spare(number("keys", lambda limit, _: limit.waiting_keys if limit.keyed else None)),
         Field(
             "next slot",
-            lambda one, _: "now" if one.keyed is False and one.next_at is None else one.next_at,
+            lambda limit, _: (
+                "now" if limit.keyed is False and limit.next_at is None else limit.next_at
+            ),
         ),
         spare(Field("changed", "changed_at")),
         spare(label("by", "changed_by")),

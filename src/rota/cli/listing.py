@@ -146,8 +146,8 @@ class Listing:
         *,
         one_line: bool = False,
     ) -> list[Text]:
-        shown = [Field(one) if isinstance(one, str) else one for one in self.fields]
-        columns = [Column(one.title, one.kind, one.is_spare) for one in shown]
+        shown = [Field(field) if isinstance(field, str) else field for field in self.fields]
+        columns = [Column(field.title, field.kind, field.is_spare) for field in shown]
         now = times or Times(datetime.now(UTC))
-        cells = [[show_cell(one.read(row, now), times) for one in shown] for row in found]
+        cells = [[show_cell(field.read(row, now), times) for field in shown] for row in found]
         return lay_out(columns, cells, width, one_line=one_line)

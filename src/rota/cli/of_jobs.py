@@ -23,15 +23,19 @@ from rota.errors import RotaError, UsageError
 
 def find_noun(word: str, arguments: Sequence[str]) -> Any:
     """Return the commands of the App's Jobs under a word; None: no such App or commands."""
-    asked = [part for one in arguments for part in one.split("=", one.startswith("--app="))]
+    asked = [
+        part
+        for argument in arguments
+        for part in argument.split("=", argument.startswith("--app="))
+    ]
     reference = asked[asked.index("--app") + 1] if "--app" in asked[:-1] else None
     try:
         owner = find_app(reference)
     except RotaError:
         return None  # whoever needs the App says what is wrong with it
     commands = {} if owner is None else owner._declarations.commands
-    named = {tuple(name.split()): _make(one) for name, one in commands.items()}
-    verbs = {verb: one for (noun, verb), one in named.items() if noun == word}
+    named = {tuple(name.split()): _make(command) for name, command in commands.items()}
+    verbs = {verb: command for (noun, verb), command in named.items() if noun == word}
     if not verbs:
         return None
 
@@ -56,30 +60,31 @@ def _make(function: Callable[..., Any]) -> Callable[..., None]:
         _print(function(**given), as_json=as_json)
 
     parameters = []
-    for one in inspect.signature(function).parameters.values():
-        if one.name == "connection":
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.name == "connection":
             continue
-        hint: Any = _without_timedelta(hints[one.name])
-        is_argument = (one.kind, one.default) == (one.POSITIONAL_OR_KEYWORD, Parameter.empty)
-        info = (typer.Argument if is_argument else typer.Option)(help=helps.get(one.name))
+        hint: Any = _without_timedelta(hints[parameter.name])
+        is_positional = parameter.kind is Parameter.POSITIONAL_OR_KEYWORD
+        is_argument = is_positional and parameter.default is Parameter.empty
+        info = (typer.Argument if is_argument else typer.Option)(help=helps.get(parameter.name))
         hint = typing.Annotated[hint, info]
-        parameters.append(one.replace(kind=Parameter.KEYWORD_ONLY, annotation=hint))
+        parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hint))
     for name, hint, default in (("app", AppOption, None), ("as_json", JsonOption, False)):
         parameters.append(Parameter(name, Parameter.KEYWORD_ONLY, annotation=hint, default=default))
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    call.__annotations__ = {one.name: one.annotation for one in parameters}
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     call.__doc__ = text.split("\n\n")[0]
     return call
 
 
 def _without_timedelta(hint: Any) -> Any:
-    kinds = [one for one in typing.get_args(hint) if one is not timedelta]
+    kinds = [kind for kind in typing.get_args(hint) if kind is not timedelta]
     return functools.reduce(operator.or_, kinds) if timedelta in typing.get_args(hint) else hint
 
 
 def _print(value: Any, *, as_json: bool) -> None:
     if isinstance(value, list):
-        rows = [one._asdict() for one in value]
+        rows = [row._asdict() for row in value]
         if as_json:
             print_json({"found": rows})
             return

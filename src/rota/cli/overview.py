@@ -30,7 +30,9 @@ _WORKERS = (
     "started_at", "heartbeat_at", "stopped_at", "state",
 )  # fmt: skip
 _DURATIONS = [
-    one.name for one in JOB_OPTIONS.values() if one.kind.unit == "duration" and one.name in JOB_TYPE
+    declared.name
+    for declared in JOB_OPTIONS.values()
+    if declared.kind.unit == "duration" and declared.name in JOB_TYPE
 ]
 _RELEASES_MAX = 5
 """Most releases on one line; `--json` has all."""
@@ -81,20 +83,20 @@ def _name_status(counted: tuple[str, int], _: Times) -> str:
     return "failed, to be retried" if counted[0] == "failed" else counted[0]
 
 
-def _show_hour(one: Figures, times: Times) -> str:
+def _show_hour(figures: Figures, times: Times) -> str:
     """Format the hour of a figure as a part of the day: it has no age."""
-    if one.hour is None:
+    if figures.hour is None:
         return ""
     if times.utc:
-        return f"{one.hour.astimezone(UTC):%Y-%m-%d %H:%MZ}"
-    return f"{one.hour.astimezone():%Y-%m-%d %H:%M}"
+        return f"{figures.hour.astimezone(UTC):%Y-%m-%d %H:%MZ}"
+    return f"{figures.hour.astimezone():%Y-%m-%d %H:%M}"
 
 
 def _tally(title: str, field: str = "") -> Field:
     read = Field(title, field).read
 
-    def show(one: Figures, times: Times) -> str:
-        count = read(one, times)
+    def show(figures: Figures, times: Times) -> str:
+        count = read(figures, times)
         return f"{count:,}" if count else ""
 
     return number(title, show)
@@ -104,7 +106,7 @@ COUNTS = Listing(
     "jobs",
     (
         Field("status", _name_status),
-        number("jobs", lambda one, _: show_count(one[1], COUNT_MAX)),
+        number("jobs", lambda counted, _: show_count(counted[1], COUNT_MAX)),
     ),
 )
 _FIGURES = (
@@ -163,7 +165,7 @@ WORKERS = Listing(
     (
         label("worker", "name"),
         Field("state", _name_state),
-        Field("last seen", lambda one, times: _last_sight(one) if times.utc else None),
+        Field("last seen", lambda worker, times: _last_sight(worker) if times.utc else None),
         number("running"),
         spare(label("release")),
         spare(label("version")),

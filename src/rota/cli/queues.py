@@ -27,7 +27,7 @@ def queues(viewer: Viewer) -> None:
     with viewer.session() as opened:
         found = opened.queues.list()
         limits = opened.queues.concurrency_limits()
-        pauses = {one.queue: one for one in opened.queues.pauses()}
+        pauses = {paused.queue: paused for paused in opened.queues.pauses()}
         times = viewer.read_times(opened)
     if viewer.as_json:
         print_json(
@@ -43,8 +43,8 @@ def queues(viewer: Viewer) -> None:
     QUEUES.print(found, times)
     for limit in limits:
         print_text(_describe(limit, times))
-    for one in pauses.values():
-        print_text(f"{_name_paused(one)}: {_describe_pause(one, times)}")
+    for paused in pauses.values():
+        print_text(f"{_name_paused(paused)}: {_describe_pause(paused, times)}")
 
 
 def _describe(limit: ConcurrencyLimit, times: Times) -> str:
@@ -161,14 +161,14 @@ def resume(
             name, resumed = f"queue {queue}", opened.queues.resume(queue, **said)
         left = opened.queues.pauses()
         times = viewer.read_times(opened)
-    moved = [{"sequence": one.sequence, "last_id": one.highest_id} for one in behind]
+    moved = [{"sequence": counter.sequence, "last_id": counter.highest_id} for counter in behind]
     if viewer.as_json:
         print_json({"resumed": resumed, "still_paused": left} | ({"moved": moved} if copy else {}))
         return
     unchanged = "this is not a restored copy" if copy else f"{name} was not paused"
     print_text(f"{name} resumed" if resumed else unchanged)
-    for one in moved:
-        print_text(f"{one['sequence']} was behind its ids: moved to {one['last_id']}")
+    for row in moved:
+        print_text(f"{row['sequence']} was behind its ids: moved to {row['last_id']}")
     for paused in left:
         print_text(f"still paused: {_name_paused(paused)}: {_describe_pause(paused, times)}")
 

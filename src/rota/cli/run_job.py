@@ -137,12 +137,12 @@ def _serve(
 @contextmanager
 def _interrupt_on(*signals: signal.Signals) -> Iterator[None]:
     """Treat signals as Ctrl-C: a closed terminal under a debugger returns the job to the queue."""
-    before = {one: signal.signal(one, signal.default_int_handler) for one in signals}
+    before = {number: signal.signal(number, signal.default_int_handler) for number in signals}
     try:
         yield
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _print(job: Job, end: End, error: BaseException | None, after: Job) -> None:

@@ -230,14 +230,16 @@ SCHEDULES = Listing(
     (
         label("name"),
         Field("type", "job_type", Kind.TYPE),
-        label("cron", lambda one, _: one.cron or "-"),
+        label("cron", lambda schedule, _: schedule.cron or "-"),
         spare(Field("time zone", "timezone")),
-        Field("state", lambda one, _: name_state(one)),
+        Field("state", lambda schedule, _: name_state(schedule)),
         Field("next run", "next_run_at"),
         spare(Field("last run", "last_run_at")),
         spare("last job"),
         spare(label("from", "origin")),
-        spare(Field("why", lambda one, _: one.last_error or one.paused_why, Kind.ERROR)),
+        spare(
+            Field("why", lambda schedule, _: schedule.last_error or schedule.paused_why, Kind.ERROR)
+        ),
     ),
     empty="no schedules",
 )

@@ -29,7 +29,7 @@ KEYS = Listing(
     "keys",
     (
         "key",
-        Field("here", lambda one, _: "seals" if one.seals else "opens" if one.here else "missing"),
+        Field("here", lambda key, _: "seals" if key.seals else "opens" if key.here else "missing"),
         *map(number, ("jobs", "history", "schedules", "batches", "packages")),
     ),
     empty=f"nothing is sealed, and {VARIABLE} is not set",

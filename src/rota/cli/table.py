@@ -104,12 +104,15 @@ def _measure(column: Column, values: list[str]) -> _Shown:
 def _leave_out(shown: list[_Shown], width: int) -> list[_Shown]:
     """Leave out spare columns, the last first, until the others fit, with the types whole."""
     kept = list(shown)
-    for one in reversed(shown):
-        needed = [(o.natural if o.column.kind is Kind.TYPE else o.least) + GAP for o in kept]
+    for block in reversed(shown):
+        needed = [
+            (other.natural if other.column.kind is Kind.TYPE else other.least) + GAP
+            for other in kept
+        ]
         if sum(needed) - GAP <= width:
             break
-        if one.column.spare:
-            kept.remove(one)
+        if block.column.spare:
+            kept.remove(block)
     return kept
 
 
@@ -117,19 +120,19 @@ def _fold(shown: list[_Shown], width: int) -> list[list[_Shown]]:
     """Distribute the columns in their order over as few lines as their least widths need."""
     groups: list[list[_Shown]] = [[]]
     left = width
-    for one in shown:
-        needed = one.least + GAP * bool(groups[-1])
+    for block in shown:
+        needed = block.least + GAP * bool(groups[-1])
         if groups[-1] and needed > left:
             groups.append([])
-            left, needed = width - GAP, one.least
-        groups[-1].append(one)
+            left, needed = width - GAP, block.least
+        groups[-1].append(block)
         left -= needed
     return groups
 
 
 def _share_width(group: list[_Shown], room: int | None) -> list[int]:
     """Return the widths of a line's columns. The widest shrinks first, a type last."""
-    widths = [one.natural for one in group]
+    widths = [block.natural for block in group]
     over = 0 if room is None else sum(widths) + GAP * (len(widths) - 1) - room
     while over > 0 and (wider := [at for at in range(len(group)) if widths[at] > group[at].least]):
         widths[max(wider, key=lambda at: (group[at].column.kind is not Kind.TYPE, widths[at]))] -= 1
@@ -143,13 +146,13 @@ def _lines(groups: list[list[_Shown]], widths: list[list[int]], row: int | None)
     for group, wide in zip(groups, widths, strict=True):
         margin = " " * GAP if group is not groups[0] else ""
         cells = [
-            _fit(one.column.title if row is None else one.values[row], one.column.kind, each)
-            for one, each in zip(group, wide, strict=True)
+            _fit(block.column.title if row is None else block.values[row], block.column.kind, each)
+            for block, each in zip(group, wide, strict=True)
         ]
         for parts in zip_longest(*cells, fillvalue=""):
             padded = [
-                _pad(part, each, is_right=one.column.kind is Kind.NUMBER)
-                for part, each, one in zip(parts, wide, group, strict=True)
+                _pad(part, each, is_right=block.column.kind is Kind.NUMBER)
+                for part, each, block in zip(parts, wide, group, strict=True)
             ]
             made.append((margin + (" " * GAP).join(padded)).rstrip())
     return [line for line in made if line]

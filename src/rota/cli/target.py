@@ -190,11 +190,11 @@ def find_app(reference: str | None) -> App | None:
 def _describe_failed_import(error: Exception) -> str:
     """Format an error with the frames of the user's code, and of its causes."""
     shown = TracebackException.from_exception(error)
-    one: TracebackException | None = shown
-    while one is not None:
-        own = [frame for frame in one.stack if not frame.filename.startswith(_OUR_FRAMES)]
-        one.stack = StackSummary.from_list(own)
-        one = one.__cause__ or one.__context__
+    part: TracebackException | None = shown
+    while part is not None:
+        own = [frame for frame in part.stack if not frame.filename.startswith(_OUR_FRAMES)]
+        part.stack = StackSummary.from_list(own)
+        part = part.__cause__ or part.__context__
     return "".join(line for line in shown.format() if not line.startswith("Traceback ("))
 
 

@@ -71,9 +71,9 @@ def _read_instants(value: Any, name: str = "") -> Any:
     """Return JSON of the database with its instants parsed, to print them as elsewhere."""
     match value:
         case dict():
-            return {key: _read_instants(one, key) for key, one in value.items()}
+            return {key: _read_instants(part, key) for key, part in value.items()}
         case list():
-            return [_read_instants(one) for one in value]
+            return [_read_instants(part) for part in value]
         case str() if INSTANT.fullmatch(name):
             return datetime.fromisoformat(value)
     return value

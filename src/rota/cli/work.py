@@ -211,7 +211,7 @@ def _work_in_processes(
     with serve_health(asked.health_port, supervisor.liveness, supervisor.readiness, metrics):
         status = supervisor.run()
     if status == 0 or supervisor.reports:
-        reports = [(name, msgspec.convert(one, Summary)) for name, one in supervisor.reports]
+        reports = [(name, msgspec.convert(report, Summary)) for name, report in supervisor.reports]
         _say(_sum(reports), drain=asked.drain, as_json=as_json)
     if status:
         raise typer.Exit(status)
@@ -249,8 +249,8 @@ def _arguments(context: typer.Context, but: Collection[str]) -> list[str]:
         if value is None or value is False or taken.name in but:
             continue
         name = taken.opts[0]
-        for one in value if isinstance(value, list | tuple) else [value]:
-            arguments += [name] if one is True else [f"{name}={one}"]
+        for part in value if isinstance(value, list | tuple) else [value]:
+            arguments += [name] if part is True else [f"{name}={part}"]
     return arguments
 
 
@@ -262,7 +262,7 @@ def _sum(named: list[tuple[str | None, Summary]]) -> Summary:
         sum(report.succeeded for report in reports),
         sum(report.failed for report in reports),
         sum(report.dead for report in reports),
-        min((one.oldest_due for one in last.values() if one.oldest_due), default=None),
+        min((report.oldest_due for report in last.values() if report.oldest_due), default=None),
         sorted({queue for report in reports for queue in report.paused}),
     )
 
@@ -271,7 +271,7 @@ def _queues(given: list[str]) -> dict[str, int | None]:
     queues: dict[str, int | None] = {}
     for text in given:
         if "," in text:
-            each = " ".join(f"--queue {one.strip()}" for one in text.split(","))
+            each = " ".join(f"--queue {queue.strip()}" for queue in text.split(","))
             raise UsageError(f"--queue takes one queue each: {each}")
         name, sign, slots = text.rpartition("=") if "=" in text else (text, "", "")
         if not name or (sign and not slots.isdecimal()):

@@ -27,7 +27,7 @@ REASONS = 20
 def act_on_jobs(act: Act, verb: str) -> Response:
     who = act.begin(verb)
     chosen = act.request.form.get("id", [])[:CHOSEN_MAX]
-    ids = [int(one) for one in chosen if re.fullmatch("[0-9]{1,18}", one)]
+    ids = [int(text) for text in chosen if re.fullmatch("[0-9]{1,18}", text)]
     if not ids:
         raise UsageError("choose at least one job")
     result: ActionResult = getattr(act.app.jobs, f"{verb}_many")(ids=ids, **who)
@@ -52,7 +52,7 @@ def preview(look: Look, verb: str) -> Response:
     _, ids = look.opened.run(find_jobs(request, _parse(picked)))
     if not ids:
         raise UsageError(f"no job that one can {verb} matches: {filters.say(picked)}")
-    sample = [look.opened.get(one) for one in ids[:SAMPLE]]
+    sample = [look.opened.get(id_) for id_ in ids[:SAMPLE]]
     state = Tally(after=0, until=ids[-1], total=len(ids), done=0, refused=0)
     return look.show(
         "many.html", f"{verb.capitalize()} {plural(len(ids), 'job')}?",
@@ -67,7 +67,7 @@ def act_on_many(act: Act, verb: str) -> Response:
     sending the form again, and stops by not sending it."""
     who = act.begin(verb)
     picked = filters.pick(act.request.query)
-    before = Tally(*(act.read_number(one.name, 0, ID_MAX) for one in fields(Tally)))
+    before = Tally(*(act.read_number(part.name, 0, ID_MAX) for part in fields(Tally)))
     portion = act_on_portion(
         _request(verb, who["by"], who["why"]), _parse(picked), before.after, before.until
     )
@@ -135,7 +135,8 @@ def change_limit(act: Act) -> Response:
     who = act.begin("limit")
     name = act.need("limit")
     starts, burst = (
-        act.read_number(one, 1, ID_MAX) if act.read(one) else None for one in ("starts", "burst")
+        act.read_number(number, 1, ID_MAX) if act.read(number) else None
+        for number in ("starts", "burst")
     )
     changed = act.app.limits.set(name, starts, per=act.read("per"), burst=burst, **who)
     return act.back(

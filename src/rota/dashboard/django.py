@@ -48,7 +48,9 @@ def find_access(request: HttpRequest) -> Access | None:
     verbs = {
         verb
         for verb in VERBS
-        if user.has_perms([f"rota.{one}" for one in PERMISSIONS.get(verb, (f"{verb}_job",))])
+        if user.has_perms(
+            [f"rota.{permission}" for permission in PERMISSIONS.get(verb, (f"{verb}_job",))]
+        )
     }
     return Access(user.get_username(), frozenset(verbs))
 

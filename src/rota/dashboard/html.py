@@ -168,9 +168,9 @@ class Lists:
 
     def show(self, listed: Listing, rows: Sequence[Any], empty: str = "") -> Markup:
         """Write a list. A spare column without values is left out."""
-        fields = [Field(one) if isinstance(one, str) else one for one in listed.fields]
+        fields = [Field(field) if isinstance(field, str) else field for field in listed.fields]
         times = Times(self.now)
-        read = [[one.read(row, times) for one in fields] for row in rows]
+        read = [[field.read(row, times) for field in fields] for row in rows]
         kept = [
             place
             for place, field in enumerate(fields)
@@ -179,14 +179,14 @@ class Lists:
         cells = [
             [
                 (
-                    _CLASSES.get(fields[one].kind, ""),
-                    self._cell(listed, fields[one], row, values[one]),
+                    _CLASSES.get(fields[place].kind, ""),
+                    self._cell(listed, fields[place], row, values[place]),
                 )
-                for one in kept
+                for place in kept
             ]
             for row, values in zip(rows, read, strict=True)
         ]
-        heads = [(_CLASSES.get(fields[one].kind, ""), fields[one].title) for one in kept]
+        heads = [(_CLASSES.get(fields[place].kind, ""), fields[place].title) for place in kept]
         template = _environment().get_template("table.html")
         return Markup(template.render(heads=heads, rows=cells, empty=empty or listed.empty))
 

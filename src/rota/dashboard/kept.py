@@ -59,4 +59,4 @@ class Memory:
             found = examine(app._database, notify=app._notify, types=list_declared(app))
         except RotaError:
             return []  # the page that asks meets the same error, and says it
-        return [list_facts(*one) for level in SHOWN for one in found.at(level)]
+        return [list_facts(*pair) for level in SHOWN for pair in found.at(level)]

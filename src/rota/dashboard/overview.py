@@ -25,14 +25,16 @@ def show_overview(look: Look) -> Response:
     """What needs somebody now, then errors, queues, running jobs and workers."""
     stats = look.opened.queues.stats(hours=HOURS)
     top = look.opened.read_top(dict(TOP_LIMITS))
-    schedules = [one for one in look.opened.schedules.list() if name_state(one) in TROUBLE]
+    schedules = [
+        schedule for schedule in look.opened.schedules.list() if name_state(schedule) in TROUBLE
+    ]
     is_new = not (stats.types or any(stats.jobs.values()) or look.opened.find(limit=1))
     errors = look.memory.errors.get(lambda: look.opened.jobs.errors(limit=ERRORS_SHOWN))
     return look.show(
         "overview.html", "Overview",
         {
             "checks": look.memory.find_checks(),
-            "alerts": [one for one in look.opened.alerts.list() if one.over_at is None],
+            "alerts": [alert for alert in look.opened.alerts.list() if alert.over_at is None],
             "schedules": schedules,
             "errors": errors,
             "top": top,
@@ -50,27 +52,27 @@ def list_queues(top: dict[str, Any]) -> list[dict[str, Any]]:
     queues: dict[str, dict[str, Any]] = defaultdict(
         lambda: dict.fromkeys(("due", "later", "running", "waiting_s", "is_more", "is_paused"), 0)
     )
-    for one in top["queues"]:
-        queue = queues[one["queue"]]
-        queue["due"] += one["due"]
-        queue["later"] += one["later"]
-        queue["is_more"] |= max(one["due"], one["later"]) >= top["counted_to"]
-        queue["waiting_s"] = max(queue["waiting_s"], one["oldest_due_s"] or 0)
+    for row in top["queues"]:
+        queue = queues[row["queue"]]
+        queue["due"] += row["due"]
+        queue["later"] += row["later"]
+        queue["is_more"] |= max(row["due"], row["later"]) >= top["counted_to"]
+        queue["waiting_s"] = max(queue["waiting_s"], row["oldest_due_s"] or 0)
     for name, jobs in top["running_by_queue"].items():
         queues[name]["running"] = jobs
     for name in top["paused"]:
         queues[name]["is_paused"] = True
     listed = [{"queue": name, **facts} for name, facts in queues.items()]
-    return sorted(listed, key=lambda one: (-one["waiting_s"], one["queue"]))
+    return sorted(listed, key=lambda facts: (-facts["waiting_s"], facts["queue"]))
 
 
 def list_bars(figures: list[Figures], hours: int, now: datetime) -> list[Bar]:
     """Return how many jobs ended in each hour, the latest last: succeeded, retried, dead."""
     ended: dict[datetime, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
-    for one in figures:
-        if one.hour is not None:
-            for place, count in enumerate((one.succeeded, one.retried, one.dead)):
-                ended[one.hour.astimezone(UTC)][place] += count
+    for hourly in figures:
+        if hourly.hour is not None:
+            for place, count in enumerate((hourly.succeeded, hourly.retried, hourly.dead)):
+                ended[hourly.hour.astimezone(UTC)][place] += count
     last = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
     each = [last - timedelta(hours=back) for back in reversed(range(hours))]
     return [Bar(f"{hour:%Y-%m-%d %H:00} UTC", ended[hour]) for hour in each]
@@ -79,7 +81,7 @@ def list_bars(figures: list[Figures], hours: int, now: datetime) -> list[Bar]:
 def _guide(look: Look, top: dict[str, Any]) -> list[tuple[bool, str, str]]:
     """Return the steps to the first job: whether it is done, what it is, and how."""
     types = find_types(look.opened)
-    is_alive = any(one["is_alive"] for one in top["workers"])
+    is_alive = any(worker["is_alive"] for worker in top["workers"])
     return [
         (bool(types), "Declare a job type", DECLARE),
         (is_alive, "Start a worker", "rota work --app shop:app"),

@@ -84,8 +84,8 @@ def _show_jobs(look: Look, title: str, fixed: dict[str, str]) -> Response:
 
 def _list_verbs(look: Look, status: str | None) -> list[str]:
     """Return what one may do to jobs with a status; None: with any status."""
-    able = [one for one in JOB_VERBS if status is None or status in takes(Action(one))]
-    return [one for one in able if one in look.request.access.verbs]
+    able = [verb for verb in JOB_VERBS if status is None or status in takes(Action(verb))]
+    return [verb for verb in able if verb in look.request.access.verbs]
 
 
 def show_job(look: Look, id: str, refused: str = "") -> Response:
@@ -164,10 +164,10 @@ def show_statistics(look: Look) -> Response:
         "statistics.html", "Statistics", {"stats": stats}, hours=hours, job_type=job_type,
         bars=list_bars(stats.hours, hours, now),
         took=[
-            Bar(f"{one.hour:%Y-%m-%d %H:00}", [one.waited_p95_s or 0, one.ran_p95_s or 0])
-            for one in reversed(stats.hours)
+            Bar(f"{hour.hour:%Y-%m-%d %H:00}", [hour.waited_p95_s or 0, hour.ran_p95_s or 0])
+            for hour in reversed(stats.hours)
         ],
-        types=[one["name"] for one in find_types(look.opened)],
+        types=[job_type["name"] for job_type in find_types(look.opened)],
     )  # fmt: skip
 
 

@@ -50,12 +50,12 @@ class WebClient(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         others = [
-            one
-            for one in self.connections
-            if isinstance(one, WebClient) and not one.transport.is_closing()
+            client
+            for client in self.connections
+            if isinstance(client, WebClient) and not client.transport.is_closing()
         ]
         if len(others) >= CLIENTS_MAX:
-            min(others, key=lambda one: one.number).transport.abort()
+            min(others, key=lambda client: client.number).transport.abort()
         self.number = next(self._numbers)
         super().connection_made(transport)
 

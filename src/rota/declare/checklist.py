@@ -46,10 +46,10 @@ class Hint(NamedTuple):
 def find_hints(types: Iterable[Declaration]) -> list[Hint]:
     """Return what may be missing from job types, in their order; nothing of Rota's own kinds."""
     return [
-        Hint(one.name, str(one.place), about, message)
-        for one in types
-        if not one.func.__module__.startswith("rota.")
-        for about, message in _judge(one, *_read(one.func))
+        Hint(job_type.name, str(job_type.place), about, message)
+        for job_type in types
+        if not job_type.func.__module__.startswith("rota.")
+        for about, message in _judge(job_type, *_read(job_type.func))
     ]
 
 
@@ -83,11 +83,11 @@ def _judge(
 
 def _find_first(known: Iterable[str], names: set[str], modules: set[str]) -> str | None:
     """Return the first known module that the code uses; None: it uses none."""
-    for one in sorted(known):
-        parent, _, last = one.rpartition(".")
-        is_imported = any(f"{module}.".startswith(f"{one}.") for module in modules)
+    for wanted in sorted(known):
+        parent, _, last = wanted.rpartition(".")
+        is_imported = any(f"{module}.".startswith(f"{wanted}.") for module in modules)
         if is_imported or (parent in modules and last in names):
-            return one
+            return wanted
     return None
 
 
@@ -122,7 +122,11 @@ def _read(handler: Callable[..., Any]) -> tuple[set[str], set[str]]:
 
 def _list_names(code: CodeType, modules: set[str]) -> Iterator[str]:
     """Yield the names in a function's code and in inner functions; add its imports to `modules`."""
-    modules.update(one.argval for one in dis.get_instructions(code) if one.opname == "IMPORT_NAME")
+    modules.update(
+        instruction.argval
+        for instruction in dis.get_instructions(code)
+        if instruction.opname == "IMPORT_NAME"
+    )
     yield from (*code.co_names, *code.co_freevars)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

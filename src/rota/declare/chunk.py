@@ -137,12 +137,12 @@ class ItemCodec(Codec):
         """Return the fields of an item, with secrets in clear."""
         if not isinstance(item, Mapping):
             fields = ((field, getattr(item, name)) for name, field in self._attributes.items())
-            item = {field: one for field, one in fields if one is not msgspec.UNSET}
+            item = {field: value for field, value in fields if value is not msgspec.UNSET}
         return {
-            name: one.reveal()
-            if isinstance(one, Secret) and self._attributes.get(name, name) in self.secret
-            else one
-            for name, one in item.items()
+            name: value.reveal()
+            if isinstance(value, Secret) and self._attributes.get(name, name) in self.secret
+            else value
+            for name, value in item.items()
         }
 
     def decode(self, payload: str | bytes) -> Arguments:
@@ -236,7 +236,10 @@ def _list_fields(kind: Any) -> list[_Field] | None:
     if not isinstance(info, named) or getattr(info, "array_like", False):
         return None
     hints = typing.get_type_hints(typing.get_origin(kind) or kind, include_extras=True)
-    return [_Field(one.name, one.encode_name, one.required, hints[one.name]) for one in info.fields]
+    return [
+        _Field(field.name, field.encode_name, field.required, hints[field.name])
+        for field in info.fields
+    ]
 
 
 def _name(kind: Any) -> str:

@@ -31,7 +31,9 @@ class Declarations:
         ConfigurationError as `load`."""
         if isinstance(given, str | Jobs):
             raise DeclarationError(f"App(jobs=…) takes a list, as in jobs=[…], not {given!r}")
-        registries = [load(one, Jobs) if isinstance(one, str) else one for one in given]
+        registries = [
+            load(registry, Jobs) if isinstance(registry, str) else registry for registry in given
+        ]
         for registry in registries:
             if not isinstance(registry, Jobs):
                 raise DeclarationError(
@@ -49,19 +51,21 @@ class Declarations:
 
     @property
     def lifespans(self) -> tuple[Lifespan, ...]:
-        found = (one._lifespan for one in self._registries)
-        return tuple(one for one in found if one is not None)
+        found = (registry._lifespan for registry in self._registries)
+        return tuple(lifespan for lifespan in found if lifespan is not None)
 
     @property
     def commands(self) -> dict[str, Callable[..., Any]]:
         """The commands, by noun and verb."""
-        return {name: one for jobs in self._registries for name, one in jobs._commands.items()}
+        return {
+            name: command for jobs in self._registries for name, command in jobs._commands.items()
+        }
 
     @property
     def packages(self) -> tuple[Tables, ...]:
         """The tables of the Jobs. Raises DeclarationError if two have one name."""
-        found = [one.tables for one in self._registries if one.tables is not None]
-        names = [one.name for one in found]
+        found = [registry.tables for registry in self._registries if registry.tables is not None]
+        names = [tables.name for tables in found]
         if len(set(names)) < len(names):
             raise DeclarationError(f"two Jobs have tables of one name: {', '.join(names)}")
         return tuple(found)
@@ -77,18 +81,20 @@ class Declarations:
     def job_types(self) -> dict[str, JobType[..., ..., Any]]:
         """The job types as `Jobs` made them, by name. Raises as `types`."""
         names = self.types
-        job_types = [one for registry in self._registries for one in registry._types.values()]
+        job_types = [
+            job_type for registry in self._registries for job_type in registry._types.values()
+        ]
         return dict(zip(names, job_types, strict=True))
 
     @property
     def types_by_any_name(self) -> dict[str, Declaration]:
         """The job types, by name and by former names. Raises as `types`."""
-        return {name: one for one in self.types.values() for name in one.names}
+        return {name: job_type for job_type in self.types.values() for name in job_type.names}
 
     def find_job_type(self, name: str) -> JobType[..., ..., Any] | None:
         """Return the job type with this name or former name; None: there is none."""
         types = self.job_types.values()
-        return next((one for one in types if name in one._declaration.names), None)
+        return next((job_type for job_type in types if name in job_type._declaration.names), None)
 
     @property
     def schedules(self) -> dict[str, ScheduleOptions]:
@@ -116,10 +122,12 @@ class Declarations:
 
 
 def _list_types(registries: Iterable[Jobs]) -> list[Declaration]:
-    return [one._declaration for registry in registries for one in registry._types.values()]
+    return [
+        job_type._declaration for registry in registries for job_type in registry._types.values()
+    ]
 
 
 def _index_schedules(registries: Iterable[Jobs]) -> dict[str, ScheduleOptions]:
-    schedules = [one for registry in registries for one in registry._schedules.values()]
-    refuse_twins("schedule", ((one.name, one.place) for one in schedules))
-    return {one.name: one for one in schedules}
+    schedules = [schedule for registry in registries for schedule in registry._schedules.values()]
+    refuse_twins("schedule", ((schedule.name, schedule.place) for schedule in schedules))
+    return {schedule.name: schedule for schedule in schedules}

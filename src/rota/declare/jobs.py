@@ -276,7 +276,7 @@ class Jobs:
         """
         place = _find_caller()
         given: Any = {"max_attempts": 1, **options}
-        timing: Any = {one: given.pop(one) for one in TIMING_DEFAULTS if one in given}
+        timing: Any = {name: given.pop(name) for name in TIMING_DEFAULTS if name in given}
         try:
             if timing and schedule is None:
                 raise UsageError(f"{min(timing)} needs schedule=")
@@ -340,16 +340,17 @@ class Jobs:
         return decorate
 
     def _add_schedule(self, schedule: ScheduleOptions) -> None:
-        others = [one for one in self._schedules.values() if not schedule.is_again(one)]
-        refuse_twins("schedule", ((one.name, one.place) for one in (*others, schedule)))
+        others = [other for other in self._schedules.values() if not schedule.is_again(other)]
+        refuse_twins("schedule", ((other.name, other.place) for other in (*others, schedule)))
         self._schedules[schedule.name] = schedule
 
     def _add(self, job_type: JobType[..., ..., Any]) -> JobType[..., ..., Any]:
         declared = job_type._declaration
-        known = [one._declaration for one in self._types.values()]
-        others = [one for one in known if not declared.is_again(one)]
+        known = [job_type._declaration for job_type in self._types.values()]
+        others = [job_type for job_type in known if not declared.is_again(job_type)]
         refuse_twins(
-            "job type", ((name, one.place) for one in (*others, declared) for name in one.names)
+            "job type",
+            ((name, job_type.place) for job_type in (*others, declared) for name in job_type.names),
         )
         self._types[job_type.name] = job_type
         return job_type

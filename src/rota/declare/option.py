@@ -134,8 +134,8 @@ def option(default: Any, kind: OptionKind, name: str | None = None) -> Any:
 def options_of(of: type) -> dict[str, Option]:
     """Return the options that a class declares, by the names of its fields."""
     found: dict[str, Option] = {}
-    for one in fields(of):
-        if declared := one.metadata.get("option"):
+    for member in fields(of):
+        if declared := member.metadata.get("option"):
             name, default, kind = declared
-            found[one.name] = Option(name or one.name, default, kind)
+            found[member.name] = Option(name or member.name, default, kind)
     return found

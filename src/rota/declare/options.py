@@ -250,7 +250,8 @@ class JobTypeOptions:
         given |= {name: getattr(unique, field) for name, field in _OF_UNIQUE.items()}
         given |= {name: getattr(ordered, field) for name, field in _OF_ORDERED.items()}
         checked: dict[str, Any] = {
-            field: one.kind.check(given[one.name], one.name) for field, one in JOB_OPTIONS.items()
+            field: declared.kind.check(given[declared.name], declared.name)
+            for field, declared in JOB_OPTIONS.items()
         }
         _check_versions(checked["version"], checked["upgrade"])
         return cls(**checked, process=read_process(given["process"]))
@@ -258,11 +259,11 @@ class JobTypeOptions:
     def columns(self) -> dict[str, Any]:
         """Return the options that are columns of `job_type`."""
         return {
-            one.name: format_interval(getattr(self, field))
-            if one.kind.sql_type == "interval"
+            declared.name: format_interval(getattr(self, field))
+            if declared.kind.sql_type == "interval"
             else getattr(self, field)
-            for field, one in JOB_OPTIONS.items()
-            if one.kind.sql_type
+            for field, declared in JOB_OPTIONS.items()
+            if declared.kind.sql_type
         }
 
 
@@ -312,7 +313,7 @@ def _mean(name: str, options: Iterable[str]) -> str:
     """Return the option that a wrong name means: by another library's name, or a similar one."""
     known = list(options)
     called, more = _CALLED_HERE.get(name, name), _EXPLAINED.get(name, "")
-    meant = next((one for one in (called, _CALLED_HERE.get(called)) if one in known), None)
+    meant = next((word for word in (called, _CALLED_HERE.get(called)) if word in known), None)
     if meant is None and (more or called in _USING):
         return f" ({more or f'it is of one job: .using({called}=…)'})"
     meant = meant or next(iter(get_close_matches(name, known, 1)), None)
@@ -442,7 +443,7 @@ def _encode_meta(value: Any, name: str) -> str:
     if not isinstance(value, Mapping):
         raise UsageError(f"{name} must be a mapping, not {value!r}")
     try:
-        meta = {key: one for key, one in value.items() if key not in _OF_ONE_JOB}
+        meta = {key: item for key, item in value.items() if key not in _OF_ONE_JOB}
         return META.encode((), {"meta": meta})[len('{"meta":') : -1]
     except PayloadError as error:
         raise UsageError(f"{error.argument or name}: {error.reason}") from None

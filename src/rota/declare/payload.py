@@ -170,12 +170,12 @@ class Codec:
         """Hide the secret and personal values of a payload, as stored and as upgraded, their
         defaults, and all that is sealed. Raises SecretKeyMissing for a seal whose key this process
         lacks."""
-        defaults = {field_of(name): one for name, one in self.defaults.items()}
-        given = [{**defaults, **one} for one in payloads]
-        secret = [one.get(name) for one in given for name in self.secret]
-        clear = [one for one in secret if not is_sealed(one)]
-        opened = [Secret.open(one).reveal() for one in _list_sealed(list(payloads))]
-        personal = [one.get(name) for one in given for name in self.personal]
+        defaults = {field_of(name): default for name, default in self.defaults.items()}
+        given = [{**defaults, **payload} for payload in payloads]
+        secret = [payload.get(name) for payload in given for name in self.secret]
+        clear = [value for value in secret if not is_sealed(value)]
+        opened = [Secret.open(sealed).reveal() for sealed in _list_sealed(list(payloads))]
+        personal = [payload.get(name) for payload in given for name in self.personal]
         return Hidden(_list_texts([*clear, *opened]), _list_texts(personal))
 
     def decode(self, payload: str | bytes) -> Arguments:
@@ -381,9 +381,9 @@ def _list_texts(value: Any) -> list[str]:
         case str():
             return [value]
         case dict():
-            return [text for one in value.values() for text in _list_texts(one)]
+            return [text for part in value.values() for text in _list_texts(part)]
         case list():
-            return [text for one in value for text in _list_texts(one)]
+            return [text for part in value for text in _list_texts(part)]
         case int() | float() if not isinstance(value, bool):
             return [str(value)]
         case Secret():  # a default of the handler
@@ -397,7 +397,7 @@ def _list_sealed(value: Any) -> list[dict[str, str]]:
     if is_sealed(value):
         return [value]
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return [sealed for one in parts for sealed in _list_sealed(one)]
+    return [sealed for part in parts for sealed in _list_sealed(part)]
 
 
 def refuse_mask(
@@ -412,7 +412,10 @@ def refuse_mask(
 
 def encode_untyped(job_type: str, arguments: dict[str, Any]) -> str:
     """Return the JSON text of arguments for a type that this process lacks. Raises PayloadError."""
-    given = {n: one.seal() if isinstance(one, Secret) else one for n, one in arguments.items()}
+    given = {
+        n: argument.seal() if isinstance(argument, Secret) else argument
+        for n, argument in arguments.items()
+    }
     text = Codec.of(_takes_anything, job_type=job_type, takes_context=False).encode(
         (), {"payload": given}
     )

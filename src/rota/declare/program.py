@@ -52,11 +52,11 @@ def split_program(program: str | Sequence[str]) -> list[str]:
         raise UsageError(f"program: {error}, in {program!r}") from None
     except TypeError:
         words = []
-    if not words or not words[0] or not all(isinstance(one, str) for one in words):
+    if not words or not words[0] or not all(isinstance(word, str) for word in words):
         raise UsageError(
             f'program must be a text such as "pg_dump shop", or a list of texts, not {program!r}'
         )
-    if any("\0" in one for one in words):
+    if any("\0" in word for word in words):
         raise UsageError("program: an argument of a program cannot hold a NUL character")
     return words
 

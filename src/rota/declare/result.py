@@ -61,7 +61,7 @@ def read_return(job: Job, result: Any) -> End:
         # A value with a JSON form is finished.
         parts = list(result.values()) if isinstance(result, dict) else result
         parts = parts if isinstance(parts, list | tuple) else [parts]
-        unfinished = [type(one).__name__ for one in parts if _is_unfinished(one)]
+        unfinished = [type(part).__name__ for part in parts if _is_unfinished(part)]
         if unfinished:
             what = f"the handler returned a {unfinished[0]}, whose work nobody does"
             why = "declare the function itself, await it, or run it to its end inside"

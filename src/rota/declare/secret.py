@@ -250,7 +250,7 @@ def inner_of(hint: Any) -> Any:
 
 def is_personal(hint: Any, marks: Iterable[Any] = ()) -> bool:
     """Whether a type with these annotations is Personal[T], also with None."""
-    of_types = (getattr(one, "__metadata__", ()) for one in (hint, *_options(hint)))
+    of_types = (getattr(part, "__metadata__", ()) for part in (hint, *_options(hint)))
     return any(_PERSONAL in some for some in (marks, *of_types))
 
 
@@ -273,7 +273,7 @@ def _options(hint: Any) -> list[Any]:
     """Return the types of a union but None."""
     if typing.get_origin(hint) not in (types.UnionType, typing.Union):
         return []
-    return [one for one in typing.get_args(hint) if one is not types.NoneType]
+    return [member for member in typing.get_args(hint) if member is not types.NoneType]
 
 
 def _bare(hint: Any) -> Any:

@@ -14,7 +14,9 @@ from rota.errors import DeclarationError
 def refuse_disagreement(types: Iterable[Declaration]) -> None:
     """Raise DeclarationError if two types share a name, or disagree on a limit or a breaker."""
     types = list(types)
-    refuse_twins("job type", ((name, one.place) for one in types for name in one.names))
+    refuse_twins(
+        "job type", ((name, job_type.place) for job_type in types for name in job_type.names)
+    )
     seen: dict[tuple[str, str], tuple[object, str]] = {}
     for job_type in types:
         for kind, name, figures, words in _list_shared(job_type):
@@ -50,10 +52,12 @@ def _list_shared(job_type: Declaration) -> Iterator[tuple[str, str, object, str]
 
 def index_limits(types: Iterable[Declaration]) -> dict[str, RateLimit]:
     """Return the limits of job types by name."""
-    limits = [one.options.rate_limit for one in types if one.options.rate_limit is not None]
+    limits = [
+        job_type.options.rate_limit for job_type in types if job_type.options.rate_limit is not None
+    ]
     return {limit.name: limit for limit in limits}
 
 
 def encode_limits(types: Iterable[Declaration]) -> str:
     """Return the limits of job types as `limits_declare` takes them, in JSON."""
-    return msgspec.json.encode([one.figures for one in index_limits(types).values()]).decode()
+    return msgspec.json.encode([limit.figures for limit in index_limits(types).values()]).decode()

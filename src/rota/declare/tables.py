@@ -43,7 +43,7 @@ class Tables:
         """The texts by name, in order."""
         self.functions = self._read(folder, "functions", _FUNCTION)
         """The texts by name."""
-        numbers = [one[:4] for one in self.migrations]
+        numbers = [file[:4] for file in self.migrations]
         if len(set(numbers)) < len(numbers):
             raise DeclarationError(f"Tables {name}: two migrations have one number: {numbers}")
         for other in self.functions:
@@ -55,7 +55,7 @@ class Tables:
 
     def _read(self, folder: Path | Traversable, part: str, fits: re.Pattern[str]) -> dict[str, str]:
         try:
-            files = [one for one in folder.joinpath(part).iterdir() if one.name[-4:] == ".sql"]
+            files = [file for file in folder.joinpath(part).iterdir() if file.name[-4:] == ".sql"]
         except OSError as error:
             raise DeclarationError(f"Tables {self.name}: {error}") from None
         for file in files:

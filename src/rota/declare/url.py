@@ -118,7 +118,7 @@ def _read_django(connection: Any) -> str:
             "needs PostgreSQL"
         )
     settings = connection.settings_dict
-    options = {name: one for name, one in settings["OPTIONS"].items() if name not in _OF_DJANGO}
+    options = {name: value for name, value in settings["OPTIONS"].items() if name not in _OF_DJANGO}
     if role := options.pop(_ROLE, None):
         escaped = re.sub(r"([\\\s])", r"\\\1", str(role))
         options["options"] = f"{options.get('options') or ''} -c role={escaped}".strip()

@@ -332,7 +332,11 @@ def find_connection(jobs: Sequence[NewJob], given: Any) -> Any:
     """Return the connection of an `enqueue_many`: the argument, or the connection of its jobs."""
     named = [given, *[job.options.connection for job in jobs]]
     # The same alias of Django's may be another string.
-    found = {one if isinstance(one, str) else id(one): one for one in named if one is not None}
+    found = {
+        connection if isinstance(connection, str) else id(connection): connection
+        for connection in named
+        if connection is not None
+    }
     if len(found) > 1:
         raise UsageError(
             "the jobs of one enqueue_many name different connections; "

@@ -228,7 +228,9 @@ class Supervisor:
             for child in self._children.values()
             if not child.channel.has_ended
         }
-        start_at = [one.start_at for one in self._databases if self._count_missing(one)]
+        start_at = [
+            database.start_at for database in self._databases if self._count_missing(database)
+        ]
         pause_s = min([TURN_S, *(max(0.0, at - monotonic()) for at in start_at)])
         ready, _, _ = select.select([signals.fileno(), *by_descriptor], [], [], pause_s)
         for descriptor in ready:
@@ -259,7 +261,7 @@ class Supervisor:
 
     def _ping(self) -> None:
         """Ping once each database had a good pass: in a thread, as the parent must not wait."""
-        now, have_passed = monotonic(), all(one.has_passed for one in self._databases)
+        now, have_passed = monotonic(), all(database.has_passed for database in self._databases)
         if self._ping_url is not None and have_passed and now - self._pinged_at >= PING_S:
             self._pinged_at = now
             for database in self._databases:
@@ -306,7 +308,7 @@ class Supervisor:
         if status in _HOPELESS and not database.is_fit:  # it was alone, and has logged why
             database.is_fit = False
             pause_s = REST_S
-            if all(one.is_fit is False for one in self._databases):
+            if all(database.is_fit is False for database in self._databases):
                 self._status = status
                 self._stop()
                 return

@@ -71,11 +71,11 @@ OF_THE_CLAIM = ("start_recorded", "suspected", "capped", "refusal", "start")
 CLAIMED = (*OF_THE_CLAIM, *JOB[: JOB.index("locked_by")])
 """The columns of the type `claimed_job`: columns of the claim, and the first fields of a Job."""
 
-_OPTIONS = [one for one in JOB_OPTIONS.values() if one.kind.sql_type]
+_OPTIONS = [option for option in JOB_OPTIONS.values() if option.kind.sql_type]
 JOB_TYPE = (
     "name",
     "aliases",
-    *(one.name for one in _OPTIONS),
+    *(option.name for option in _OPTIONS),
     "lease",
     "key_arguments",
     "group_arguments",
@@ -90,12 +90,12 @@ _LISTS = {
     "content": CONTENT,
     "scheduled": SCHEDULED,
     "common": COMMON,
-    "job": [f"{_VALUES[one]} as {one}" if one in _VALUES else one for one in JOB],
+    "job": [f"{_VALUES[column]} as {column}" if column in _VALUES else column for column in JOB],
     "claimed": CLAIMED,
-    "claimed_values": [_VALUES.get(one, one) for one in CLAIMED],
+    "claimed_values": [_VALUES.get(column, column) for column in CLAIMED],
     "job_type": JOB_TYPE,
-    "option_arguments": [one.argument for one in _OPTIONS],
-    "option_pairs": [f"'{one.name}', {one.name}" for one in _OPTIONS],
+    "option_arguments": [option.argument for option in _OPTIONS],
+    "option_pairs": [f"'{option.name}', {option.name}" for option in _OPTIONS],
 }
 _REFUSALS = "{option_refusals}"
 _TOKEN = re.compile(r"\{(?:(\w+)\.)?(" + "|".join(_LISTS) + r")\}")
@@ -112,7 +112,7 @@ def _write_out(line: str) -> str:
     code = line.lstrip()
     indent = line[: len(line) - len(code)]
     if code == _REFUSALS:
-        return "\n".join(indent + one.refusal for one in _OPTIONS)
+        return "\n".join(indent + option.refusal for option in _OPTIONS)
     if not _TOKEN.search(code):
         return line
     is_comment = code.startswith("--")

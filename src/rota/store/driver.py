@@ -67,7 +67,7 @@ def _format(value: Any) -> str | None:
         case bool():
             return "true" if value else "false"
         case list() | tuple():
-            return format_texts([_format(one) for one in value])
+            return format_texts([_format(item) for item in value])
         case datetime():
             return value.isoformat()
         case timedelta():

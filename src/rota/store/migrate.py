@@ -190,19 +190,23 @@ def migrations() -> tuple[Migration, ...]:
 
 def _package_migrations(packages: Iterable[Tables]) -> list[Migration]:
     return [
-        Migration(int(name[:4]), name, text, one.name)
-        for one in packages
-        for name, text in one.migrations.items()
+        Migration(int(name[:4]), name, text, package.name)
+        for package in packages
+        for name, text in package.migrations.items()
     ]
 
 
 def _package_definitions(packages: Iterable[Tables]) -> list[Definition]:
     """Raises DeclarationError if a package's names could be Rota's own."""
-    for one in packages:
-        own = next((own.name for own in definitions() if own.name.startswith(f"{one.name}_")), None)
+    for package in packages:
+        own = next(
+            (own.name for own in definitions() if own.name.startswith(f"{package.name}_")), None
+        )
         if own is not None:
-            raise DeclarationError(f"Tables {one.name}: Rota itself has {own}; take another name")
-    return [Definition(*both) for one in packages for both in one.functions.items()]
+            raise DeclarationError(
+                f"Tables {package.name}: Rota itself has {own}; take another name"
+            )
+    return [Definition(*both) for package in packages for both in package.functions.items()]
 
 
 @cache
@@ -397,7 +401,10 @@ def pending(
 ) -> list[Migration]:
     """Return the migrations that are not applied, given rows of (number, name, oldest release,
     package). Raises SchemaTooNew if a row is not for this release."""
-    newest_of = {one.package: one.number for one in (*migrations(), *_package_migrations(packages))}
+    newest_of = {
+        migration.package: migration.number
+        for migration in (*migrations(), *_package_migrations(packages))
+    }
     for number, name, oldest, package in applied:
         newest_here = newest_of.get(package, number)  # of a package that is not here: no matter
         if number > newest_here and _version(oldest) > _version(VERSION):
@@ -407,7 +414,7 @@ def pending(
             )
     there = {(package, number) for number, _, _, package in applied}
     every = (*migrations(), *_package_migrations(packages))
-    return [one for one in every if (one.package, one.number) not in there]
+    return [migration for migration in every if (migration.package, migration.number) not in there]
 
 
 def check(

@@ -57,4 +57,4 @@ def mark_parameters(
         return _BY_PLACE[paramstyle](len(names))
 
     marked = _MARK.sub(mark, text)
-    return marked, dict(params) if paramstyle in _BY_NAME else tuple(params[one] for one in names)
+    return marked, dict(params) if paramstyle in _BY_NAME else tuple(params[name] for name in names)

@@ -261,7 +261,7 @@ class Pools:
         opened = self._of_this_process()
         with opened.lock:  # other threads have loops too
             opened.async_pools = {
-                one: pool for one, pool in opened.async_pools.items() if not one.is_closed()
+                loop: pool for loop, pool in opened.async_pools.items() if not loop.is_closed()
             }
 
     async def aclose(self) -> None:

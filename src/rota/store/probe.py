@@ -86,7 +86,9 @@ class Probe:
         with self.database.open_connection("cli") as connection, translate_errors():
             other = PsycopgDriver(connection)
             for _ in range(TRIES):
-                mine, others = ({_backend(one), _backend(one)} for one in (self._driver, other))
+                mine, others = (
+                    {_backend(driver), _backend(driver)} for driver in (self._driver, other)
+                )
                 if mine & others or len(mine) > 1:
                     return True
         return False

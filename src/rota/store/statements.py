@@ -64,7 +64,9 @@ def sql_files(folder: str) -> list[Traversable]:
     for place in found:
         if place.is_dir():
             found += place.iterdir()
-    return sorted((one for one in found if one.name.endswith(".sql")), key=lambda one: one.name)
+    return sorted(
+        (file for file in found if file.name.endswith(".sql")), key=lambda file: file.name
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +99,14 @@ def read_function(text: str) -> Function:
     found = _FUNCTION.search(text)
     if found is None:
         raise AssertionError(f"no header of a function in: {text[:200]}")
-    arguments = [_ARGUMENT.fullmatch(one) for one in _split(found["arguments"])]
-    columns = [_ARGUMENT.fullmatch(one) for one in _split(found["columns"] or "")]
+    arguments = [_ARGUMENT.fullmatch(argument) for argument in _split(found["arguments"])]
+    columns = [_ARGUMENT.fullmatch(column) for column in _split(found["columns"] or "")]
     return Function(
         found["name"],
-        tuple((one[1], one[2]) for one in arguments if one),
+        tuple((argument[1], argument[2]) for argument in arguments if argument),
         CLAIMED
         if found["returns"] == "setof {schema}.claimed_job"
-        else tuple(one[1] for one in columns if one),
+        else tuple(column[1] for column in columns if column),
         found["returns"],
     )
 

@@ -137,13 +137,13 @@ def _act(
         }
         return TemplateResponse(request, "admin/rota/act.html", context)
     using, done = find_app().using, 0
-    for one in chosen:
+    for row in chosen:
         try:
             with transaction.atomic(using=using):
-                site.find_call(verb)(one.pk, why=why, by=request.user.get_username())
+                site.find_call(verb)(row.pk, why=why, by=request.user.get_username())
             done += 1
         except RotaError as error:
-            site.message_user(request, f"{one}: {error}", messages.ERROR)
+            site.message_user(request, f"{row}: {error}", messages.ERROR)
     if done:
         site.message_user(request, f"{verb}: {done} of {len(chosen)} done", messages.SUCCESS)
     return None

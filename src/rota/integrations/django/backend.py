@@ -127,7 +127,10 @@ class RotaBackend(BaseTaskBackend):
             return self.run(import_string(path), context, args or [], kwargs or {})
 
         own = {name: getattr(task, name, None) for name in DEFAULTS}
-        options = {**self.options, **{name: one for name, one in own.items() if one is not None}}
+        options = {
+            **self.options,
+            **{name: value for name, value in own.items() if value is not None},
+        }
         try:
             made: JobType[..., ..., Any]
             made = app.job(path, takes_context=True, queue=task.queue_name, **options)(run)

@@ -385,7 +385,7 @@ def _fit(value: Any, kind: str) -> Any:
     return value
 
 
-FORMATS: dict[str, Format] = {one.ending: one for one in (Csv(), Format(), Xlsx(), Parquet())}
+FORMATS: dict[str, Format] = {form.ending: form for form in (Csv(), Format(), Xlsx(), Parquet())}
 
 
 def order_rows(rows: Iterable[Row], columns: Sequence[str]) -> Iterator[list[Any]]:

@@ -269,8 +269,8 @@ class Reports:
         if len(ranges) > PAGES_MAX:
             raise rota.Dead(f"report {asked.name!r} has more than {PAGES_MAX:,} pages")
         pages = [
-            self._page.new(run=run, number=number, range=one, shape=report.shape)
-            for number, one in enumerate(ranges)
+            self._page.new(run=run, number=number, range=bounds, shape=report.shape)
+            for number, bounds in enumerate(ranges)
         ]
         with ctx.transaction() as connection:
             joining = self._join.using(connection).new(run=run, shape=report.shape)

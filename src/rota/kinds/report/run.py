@@ -76,4 +76,4 @@ class ReportRun:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields by name."""
-        return {name: one for name, one in vars(self).items() if name != "_reports"}
+        return {name: value for name, value in vars(self).items() if name != "_reports"}

@@ -229,7 +229,7 @@ class Examination:
         return [(check, finding) for check, finding in self.findings if finding.level == level]
 
     def list_followers(self, name: str) -> list[tuple[Check, Finding]]:
-        return [one for one in self.findings if one[1].follows_from == name]
+        return [pair for pair in self.findings if pair[1].follows_from == name]
 
     def __getitem__(self, name: str) -> Finding:
         return next(finding for check, finding in self.findings if check.name == name)

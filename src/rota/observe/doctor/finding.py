@@ -60,7 +60,7 @@ def attribute(found: Mapping[str, Finding]) -> dict[str, Finding]:
 
     def find_root(name: str) -> str:
         because = () if found[name].is_sound else found[name].because
-        cause = next((shown[one] for one in because if one in shown), None)
+        cause = next((shown[other] for other in because if other in shown), None)
         return name if cause is None else find_root(cause)
 
     roots = {name: find_root(name) for name in found}

@@ -29,6 +29,6 @@ def read_results(waiters: Sequence[int]) -> Operation[dict[int, Results]]:
     """Read the results of the jobs that jobs have waited for."""
     told: dict[int, dict[int, JobResult]] = {waiter: {} for waiter in waiters}
     for waiter, *result in (yield Query("results_of", {"waiters": format_numbers(waiters)})):
-        one = JobResult(*result)
-        told[waiter][one.id] = one
+        ended = JobResult(*result)
+        told[waiter][ended.id] = ended
     return {**told}

@@ -58,7 +58,7 @@ class Claimant:
     @cached_property
     def params(self) -> dict[str, str | None]:
         """Its fields as the parameters of a statement: psycopg takes its time for each list."""
-        return format_params({one.name: getattr(self, one.name) for one in fields(self)})
+        return format_params({member.name: getattr(self, member.name) for member in fields(self)})
 
 
 class News(msgspec.Struct, frozen=True):
@@ -138,7 +138,7 @@ class Claimed:
         return list(self.jobs)
 
     def count(self) -> int:
-        return len(self.jobs) + len(self.refused) + sum(one.count for one in self.held_up)
+        return len(self.jobs) + len(self.refused) + sum(held_up.count for held_up in self.held_up)
 
 
 ID, _ORIGIN_ID, _QUEUE, _PRIORITY, _RUN_AT, _ATTEMPTS = map(

@@ -235,9 +235,9 @@ def _columns(rows: Sequence[NewRow], batch: int | None = None) -> dict[str, Any]
     places = defaultdict(lambda: len(places) + 1)
     which = [places[row.common, row.asks] for row in rows]
     common = [{**asdict(columns), "batch": batch} for columns, _ in places]
-    for one, (columns, asks) in zip(common, places, strict=True):
+    for params, (columns, asks) in zip(common, places, strict=True):
         meta = add_asks(columns.meta, asks)
-        one["meta"] = None if meta is None else msgspec.Raw(meta.encode())
+        params["meta"] = None if meta is None else msgspec.Raw(meta.encode())
     return {
         "payloads": f"[{','.join([row.payload for row in rows])}]",
         "keys": _texts_or_none([row.idempotency_key for row in rows]),

@@ -83,8 +83,8 @@ def stats(hours: int, job_type: str | None, queue: str | None) -> Operation[Stat
     figures = yield Query("figures", {"hours": hours, "job_type": job_type, "queue": queue})
     types, per_hour = sum_up(row[1:] for row in figures if row[1] is not None)
     by_release: dict[str, int] = {}
-    for one in types:
-        _add(by_release, one.failed_by_release)
+    for figures_of_type in types:
+        _add(by_release, figures_of_type.failed_by_release)
     return Stats(
         jobs=dict(counts),
         counted_to=COUNT_MAX,
@@ -115,8 +115,8 @@ def sum_up(rows: Iterable[Row]) -> tuple[list[Figures], list[Figures]]:
             of_hour[hour, job_type].add(part)
         else:
             of_hour[hour, job_type] = part
-    types = [one.figures(job_type, None) for job_type, one in sorted(of_type.items())]
-    return types, [one.figures(job_type, hour) for (hour, job_type), one in of_hour.items()]
+    types = [total.figures(job_type, None) for job_type, total in sorted(of_type.items())]
+    return types, [total.figures(job_type, hour) for (hour, job_type), total in of_hour.items()]
 
 
 @dataclass(slots=True)
@@ -148,7 +148,7 @@ def _add(mine: dict[Key, int], its: dict[Key, int]) -> None:
 
 
 def _most_first(counts: dict[str, int]) -> dict[str, int]:
-    return dict(sorted(counts.items(), key=lambda one: (-one[1], one[0])))
+    return dict(sorted(counts.items(), key=lambda counted: (-counted[1], counted[0])))
 
 
 def percentiles(buckets: Buckets) -> tuple[float | None, float | None]:

@@ -67,7 +67,9 @@ def leave(endings: Sequence[Ending], release: str, *, careful: bool = False) -> 
     others. `careful` as in `finish`. Limits are delayed first: until that can be written, their
     jobs are refused, at most for DELAY_TRY_S.
     """
-    refused = yield from _delay_limits([one for one in endings if one.transition.delays_limit])
+    refused = yield from _delay_limits(
+        [ending for ending in endings if ending.transition.delays_limit]
+    )
     free = [ending for ending in endings if ending.job.id not in refused]
     return refused | (yield from _settle(free, partial(_leave, release), careful=careful))
 
@@ -159,7 +161,7 @@ def keep_results(results: Sequence[tuple[int, int, str]]) -> Operation[dict[int,
     """Write the results, in JSON, of finished (id, claims); return the refusals."""
 
     def write(some: Sequence[tuple[int, int, str]]) -> Operation[None]:
-        ids, claims, texts = ([one[at] for one in some] for at in range(3))
+        ids, claims, texts = ([result[at] for result in some] for at in range(3))
         yield Query("results_keep", {"ids": ids, "claims": claims, "results": texts})
 
     isolated = yield from isolate(results, write)

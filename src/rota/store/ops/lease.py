@@ -62,7 +62,7 @@ def start(held: Sequence[tuple[int, int, bool]]) -> Operation[dict[int, bool | R
 
     isolated = yield from isolate(held, write)
     recorded: dict[int, bool | Refused] = dict(row for some in isolated.answers for row in some)
-    return recorded | {one[0]: Refused(why) for one, why in isolated.refused}
+    return recorded | {id_: Refused(why) for (id_, _, _), why in isolated.refused}
 
 
 def format_claims(held: Sequence[tuple[int, int]]) -> dict[str, str]:
@@ -81,10 +81,10 @@ def progress(
     stop the others."""
 
     def write(some: Sequence[tuple[int, int, str]]) -> Operation[list[Row]]:
-        ids, claims, texts = ([one[at] for one in some] for at in range(3))
+        ids, claims, texts = ([report[at] for report in some] for at in range(3))
         params = {"ids": ids, "claims": claims, "progress": texts, "waits": waits}
         return (yield Query("job_progress", params))
 
     isolated = yield from isolate(reports, write)
     written: dict[int, bool | None] = dict(row for some in isolated.answers for row in some)
-    return written | {one[0]: None for one, _ in isolated.refused}
+    return written | {id_: None for (id_, _, _), _ in isolated.refused}

@@ -17,7 +17,7 @@ def read_metrics() -> Operation[list[Metric]]:
         label, _ = GAUGES[name]
         labels = {} if label is None else {label: about}
         found[name].append(Metric(name=name, labels=labels, value=value))
-    return [one for some in found.values() for one in some]
+    return [metric for some in found.values() for metric in some]
 
 
 def take_metrics(worker: str) -> Operation[bool]:

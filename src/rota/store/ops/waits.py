@@ -95,7 +95,7 @@ def _make_facts(row: Row) -> WaitFacts:
     id_, now, holds, held, holders, *others = row
     if others[-1] is not None:
         others[-1] = _awaited.decode(others[-1])
-    found = tuple(one for one in _wait_holders.decode(holders) if one.id != id_)[:3]
+    found = tuple(holder for holder in _wait_holders.decode(holders) if holder.id != id_)[:3]
     return WaitFacts(now, holds, held, found, *others)
 
 

@@ -375,7 +375,7 @@ class App(Client):
         signals: bool = False,
     ) -> Summary:
         """Run jobs on the running event loop until cancelled; with `signals` also until a signal
-        that stops `run`. Other arguments and errors are those of `run`."""
+        that stops `run`. Other arguments and errors are as in `run`."""
         config = self._config(queues, concurrency, reserved, grace, ping)
         if health_port is not None:
             check_integer(health_port, "health_port", 1, HEALTH_PORT_MAX)
@@ -433,7 +433,7 @@ class App(Client):
         ping: str | None = None,
         signals: bool = False,
     ) -> Summary:
-        """Drain on the running event loop. Arguments and errors are those of `drain`."""
+        """Drain on the running event loop. Arguments and errors are as in `drain`."""
         for_s = None if max_time is None else seconds(max_time, name="max_time")
         config = self._config(queues, concurrency, reserved, grace, ping)
         config = replace(config, drain=True, drain_for_s=for_s)

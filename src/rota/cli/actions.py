@@ -165,9 +165,9 @@ def retry(
 ) -> None:
     """Run jobs now, each as fits its status.
 
-    A failed job, or one that waits for its time, is due now. A running job loses its lease; its
+    A failed job, or a job that waits for its time, is due now. A running job loses its lease; its
     worker stops the handler. A dead job runs again as a new job, which takes over its key and its
-    finished steps; the dead one is archived. With the scope "live" the new job takes the key again;
+    finished steps; the dead job is archived. With the scope "live" the new job takes the key again;
     if another job has it, the retry is refused.
     """
     if new_payload is not None and len(ids or ()) != 1:

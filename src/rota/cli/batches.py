@@ -1,4 +1,4 @@
-"""`rota batches` lists batches; `rota batches show` and `cancel` take one."""
+"""`rota batches` lists batches; `rota batches show` and `cancel` take a batch."""
 
 from __future__ import annotations
 

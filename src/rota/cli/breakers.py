@@ -1,4 +1,4 @@
-"""`rota breakers` lists circuit breakers; `rota breakers trip` and `reset` open and close one."""
+"""`rota breakers` lists circuit breakers; `rota breakers trip` opens one, `reset` closes it."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def breakers(
     *,
     viewer: Viewer,
 ) -> None:
-    """List circuit breakers, those that are not closed first.
+    """List circuit breakers, beginning with breakers that are not closed.
 
-    A breaker with keys shows those that are open or have failures that count.
+    A breaker with keys shows the keys that are open or have failures that count.
     """
     BREAKERS.show(viewer, lambda opened: opened.breakers.list(limit=limit))
 

@@ -30,7 +30,7 @@ def demo(
     """Play an evening, a night and a morning of a small shop, and show each promise with a SELECT.
 
     Workers are killed and a CRM is down. Uses the server of ROTA_DATABASE_URL, otherwise a private
-    one; there it makes the database rota_demo, which the next demo drops.
+    server; there it makes the database rota_demo, which the next demo drops.
     """
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:

@@ -32,7 +32,7 @@ def erase(
 ) -> None:
     """Erase what jobs were given and what they said, with a reason (--why).
 
-    A job that waits is cancelled, a dead one archived. One that runs is erased within an hour of
+    A job that waits is cancelled, a dead job archived. A job that runs is erased within an hour of
     its end. Keys become hashes, and stay taken. If it stops, run it again.
     """
     sought = read_part(payload, "--payload")

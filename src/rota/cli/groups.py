@@ -31,7 +31,7 @@ def groups(
     *,
     viewer: Viewer,
 ) -> None:
-    """List ordered groups with jobs that hold a place or wait for one, by key."""
+    """List ordered groups with jobs that hold a place or wait for a place, by key."""
     GROUPS.show(
         viewer,
         lambda opened: opened.groups.list(

@@ -1,4 +1,4 @@
-"""`rota limits` lists rate limits; `rota limits set` changes one."""
+"""`rota limits` lists rate limits; `rota limits set` changes a limit."""
 
 from __future__ import annotations
 

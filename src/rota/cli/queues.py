@@ -1,4 +1,4 @@
-"""`rota queues` lists queues, concurrency limits and pauses; with a verb it changes one."""
+"""`rota queues` lists queues, concurrency limits and pauses; with a verb it changes them."""
 
 from __future__ import annotations
 

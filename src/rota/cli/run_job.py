@@ -56,8 +56,8 @@ def run(
 
     A dead job stays as it is: a copy of it runs, which no worker takes, and which is cancelled at
     the end. If this command is killed, the copy becomes dead. It has no key, no group and no
-    schedule, but the steps of the dead job: those that are done are not repeated, and those that it
-    does are recorded.
+    schedule, but the steps of the dead job: steps that are done are not repeated, and steps
+    that the copy does are recorded.
 
     Exit status: 0 if the handler succeeded, otherwise 1.
     """

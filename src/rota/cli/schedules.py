@@ -98,7 +98,7 @@ def put(
     force: ForceOption = False,
     actor: Actor,
 ) -> None:
-    """Create a schedule, or change the one with this name.
+    """Create a schedule, or change the schedule with this name.
 
     Rota checks the payload against the job type. A paused schedule stays paused.
     """

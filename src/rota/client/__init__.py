@@ -44,11 +44,11 @@ class Client(BatchCalls, FindCalls, ActionCalls):
     groups = cached_property(Groups)
     """Read what holds the ordered groups, and what waits in them."""
     batches = cached_property(Batches)
-    """Read batches, and cancel one."""
+    """Read and cancel batches."""
     breakers = cached_property(Breakers)
     """List circuit breakers; open or close one by hand."""
     limits = cached_property(Limits)
-    """Take from rate limits, list them, and change one."""
+    """Take from rate limits, list and change them."""
     effects = cached_property(Effects)
     """Find effects and steps, and resolve uncertain effects."""
     alerts = cached_property(Alerts)

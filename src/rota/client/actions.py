@@ -56,7 +56,7 @@ class ActionCalls(Caller):
 
         Args:
             key: the idempotency key that the job holds, instead of `id`.
-            job_type: the type of the job that holds the key, or its name, also a former one.
+            job_type: the type of the job that holds the key, or its name, also a former name.
                 Defaults to the only type of which a job holds the key.
             why: the reason, for the action log: one line of at most 500 characters.
             by: the person or program that acts, at most 200 characters. Defaults to `user@host`
@@ -88,7 +88,7 @@ class ActionCalls(Caller):
         by: str | None = None,
         connection: AnyConnection | None = None,
     ) -> Operation[Enqueued]:
-        """Run a job now, as fits its status; return the job that runs: the same job, or a new one.
+        """Run a job now, as fits its status; return the job that runs: the same job, or a new job.
 
         A queued or failed job is due now. A running job loses its lease: its worker asks the
         handler to stop, and can write nothing more of the job; with a cancel request it becomes

@@ -1,4 +1,4 @@
-"""Calls on batches: enqueue jobs that are followed as one, read their progress, cancel them."""
+"""Calls on batches: enqueue jobs that are followed together, read their progress, cancel them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class BatchCalls(EnqueueCalls):
         parent: int | None = None,
         connection: Connection | None = None,
     ) -> NewBatch:
-        """Insert jobs that are followed as one, all or none, as `enqueue_many` does.
+        """Insert jobs that are followed together, all or none, as `enqueue_many` does.
 
         A member has ended when it has succeeded, is cancelled, or is dead. When all have ended, the
         job `then` is enqueued, once. Its handler reads in `ctx.ended_batch` how many did not
@@ -78,7 +78,7 @@ class BatchCalls(EnqueueCalls):
             then: the job that follows, or a mapping with a job for each outcome: `succeeded` (all
                 members have) and `failed`. Defaults to none.
             on_failure: "continue": `then` is enqueued, however the members have ended. "wait": only
-                when all have succeeded, also those that a person requeued. Defaults to "continue".
+                when all have succeeded, also requeued members. Defaults to "continue".
             parent: the id of a batch that has not ended, of which this batch becomes a member, as
                 in `parent=ctx.job.batch`.
             connection: whose transaction the INSERTs join. Defaults to that of the jobs.
@@ -102,7 +102,7 @@ class BatchCalls(EnqueueCalls):
         parent: int | None = None,
         connection: AsyncConnection | None = None,
     ) -> NewBatch:
-        """Insert jobs that are followed as one. Arguments and errors are as in `batch`."""
+        """Insert jobs that are followed together. Arguments and errors are as in `batch`."""
         request = _read_request(jobs, then, on_failure, parent)
         with self._prepare_batch(request, connection) as (operation, given, how):
             return _refuse_no_batch(*await self._arun(operation, given, **how))
@@ -140,7 +140,7 @@ class BatchCalls(EnqueueCalls):
 
 
 class Batches(Namespace):
-    """`app.batches`: read batches, and cancel one."""
+    """`app.batches`: read and cancel batches."""
 
     @both
     def get(self, id: int) -> Operation[Batch]:

@@ -1,4 +1,4 @@
-"""One definition of a call makes two methods: one for plain code, and one to be awaited."""
+"""One definition of a call makes two methods: for plain code, and for code that awaits."""
 
 from __future__ import annotations
 

@@ -92,9 +92,9 @@ class EnqueueCalls(Caller):
 
         Args:
             job: the job, or the name of its type.
-            arguments: those of the handler by name, JSON; only with a name. Defaults to none.
+            arguments: the handler's arguments by name, JSON; only with a name. Defaults to none.
             connection: the option `connection`, by position; only with a name.
-            then: the job that is enqueued when this one has ended, however; or a mapping with a job
+            then: the job that is enqueued when this job has ended, however; or a mapping with a job
                 for each outcome: `succeeded`, and `failed` (dead or cancelled). A job whose key was
                 taken has no `then` of its own. Only with a job. Defaults to none.
             options: the keys of `UsingOptions`, each documented there; only with a name.
@@ -250,7 +250,7 @@ class EnqueueCalls(Caller):
 
     def _check_joins(self, jobs: Sequence[NewJob], connection: object) -> str | None:
         """Refuse jobs that need a transaction of the caller's and have no connection. Return why
-        other jobs would be too early without one; None: a transaction is not needed."""
+        other jobs would be too early without a transaction; None: none is needed."""
         needing = [job for job in jobs if job.job_type._declaration.options.transactional]
         connection = self._joined if connection is None else connection
         if connection is None and self._require_connection:

@@ -30,7 +30,7 @@ class Groups(Namespace):
         Args:
             group_key: only this group. Defaults to all.
             halted: only groups that a dead job halts.
-            after: only group keys after this one, for the next page.
+            after: only group keys after this key, for the next page.
             limit: maximum number of groups, 1 … 10,000. Defaults to 100.
         """
         for name, value in {"group_key": group_key, "after": after}.items():

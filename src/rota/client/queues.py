@@ -44,7 +44,7 @@ class Queues(Namespace):
         The call reads no history, and counts up to 10,000 jobs of each status.
 
         Args:
-            hours: hours of statistics, 1 … 744, including the current one. Defaults to 24.
+            hours: hours of statistics, 1 … 744, including the current hour. Defaults to 24.
             job_type: statistics of this type only; counts by status and the oldest due job are
                 always of all jobs. Defaults to all types.
             queue: statistics of this queue only, in the same way. Defaults to all queues.
@@ -153,8 +153,8 @@ class Queues(Namespace):
 
     @both
     def resume_all(self, *, why: str | None = None, by: str | None = None) -> Operation[bool]:
-        """End a pause of everything; return whether there was one. Queues paused by name stay
-        paused."""
+        """End a pause of everything; return whether everything was paused. Queues paused by name
+        stay paused."""
         return ops.ask("resume_all", **check_who(why, by))
 
     aresume_all = awaitable(resume_all)

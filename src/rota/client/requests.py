@@ -163,7 +163,7 @@ def make_retry(
 
 
 def act_anew(request: ActionRequest, id: int) -> Operation[Enqueued]:
-    """Retry a job; return the job that runs now: the same job, or a new one."""
+    """Retry a job; return the job that runs now: the same job, or a new job."""
     answer = yield from _act_on_one(request, id)
     if answer.new_id is None or answer.answer == "key held":
         return Enqueued(answer.new_id or id, False, answer.status or Status.QUEUED.value)

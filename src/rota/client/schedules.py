@@ -58,7 +58,7 @@ class Schedules(Namespace):
             limit: maximum number of runs, 1 … 10,000. Defaults to 100.
 
         Raises:
-            ScheduleNotFound: no schedule has that name, and no run of a former one is left.
+            ScheduleNotFound: no schedule has that name, and no run of a former schedule is left.
         """
         _check_name(name)
         check_integer(limit, "limit", 1, LIST_MAX)
@@ -83,7 +83,7 @@ class Schedules(Namespace):
         connection: AnyConnection | None = None,
         **timing: Unpack[Timing],
     ) -> Operation[Schedule]:
-        """Create a schedule at run time, or change the one with that name.
+        """Create a schedule at run time, or change the schedule with that name.
 
         A pause stays. The next run stays too, unless the cron expression or the time zone changes.
 
@@ -232,7 +232,7 @@ def declare_and_plan(schedules: str, release: str, job_types: list[str]) -> Oper
 
 
 def plan_new(name: str | None = None) -> Operation[None]:
-    """Announce the first tick of all schedules without a tick, or of the named one.
+    """Announce the first tick of all schedules without a tick, or of the named schedule.
 
     A caller whose transaction may hold its locks for long names a schedule. Nothing is enqueued:
     the scheduler handles due ticks, and schedules that cannot be planned.

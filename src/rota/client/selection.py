@@ -39,7 +39,7 @@ STATUSES_BY_DEFAULT: Mapping[Action, Sequence[Status]] = {
     Action.ARCHIVE: (Status.DEAD,),
     Action.RUN_AGAIN: (),
 }
-"""The statuses of a filter without one. Unasked, no action takes a lease or repeats a success."""
+"""The statuses of a filter that has none. Unasked, no action takes a lease or repeats a success."""
 
 
 class ActionFilters(JobFilters, total=False):

@@ -83,7 +83,7 @@ def _show_jobs(look: Look, title: str, fixed: dict[str, str]) -> Response:
 
 
 def _list_verbs(look: Look, status: str | None) -> list[str]:
-    """Return what one may do to jobs with a status; None: with any status."""
+    """Return the actions permitted on jobs with a status; None: with any status."""
     able = [verb for verb in JOB_VERBS if status is None or status in takes(Action(verb))]
     return [verb for verb in able if verb in look.request.access.verbs]
 

@@ -220,7 +220,7 @@ async def _receive_form(receive: Any) -> bytes | None:
 
 _TOO_LARGE = f"A form has at most {FORM_MAX:,} bytes."
 _TOO_LONG = ("57014", "55P03")
-"""SQLSTATE of a statement that was cancelled, and of one that did not get its lock."""
+"""SQLSTATE of a statement that was cancelled, and of a statement that did not get its lock."""
 _NARROWER = (
     "Somebody holds a lock, the database is busy, or the list is long: then ask for one type, one "
     "queue, a shorter time. Nothing was changed."

@@ -165,7 +165,7 @@ class ItemCodec(Codec):
         return item, frozenset(_fields(text)) - self.names
 
     def read_items(self, payloads: list[str]) -> tuple[list[Any], frozenset[str]] | None:
-        """Return the items of stored payloads, and their unknown fields; None: one does not fit."""
+        """Return the items in payloads and their unknown fields; None: a payload does not fit."""
         text = f"[{','.join(payloads)}]"
         try:
             items = self._decode_many(text)

@@ -43,7 +43,7 @@ class WorkerConfig:
     poll_s: float = 0.9
     """The longest pause between two claims of an idle worker, with or without a notification."""
     poll_least_s: float = 0.004
-    """The first pause when no job is due; each next one is twice as long, up to `poll_s`."""
+    """The first pause when no job is due; each next pause is twice as long, up to `poll_s`."""
     listening_poll_s: float = 1.3
     """The longest pause of an idle worker that is woken for new jobs. One of several such workers
     looks twice as often for what no wake-up tells, and wakes the rest."""

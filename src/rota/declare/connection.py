@@ -28,7 +28,7 @@ class AsyncSqlAlchemyConnection(Protocol):
 
 
 class AsyncpgConnection(Protocol):
-    """asyncpg's `Connection`, or one that a pool has lent."""
+    """asyncpg's `Connection`, or a connection that a pool has lent."""
 
     def is_in_transaction(self) -> bool: ...
     def transaction(self) -> Any: ...

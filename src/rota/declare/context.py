@@ -75,7 +75,7 @@ class Context:
         self.worker = worker
         """The worker's id, as in `locked_by`."""
         self.state = state
-        """What the App's lifespan yielded in this process; None without one."""
+        """What the App's lifespan yielded in this process; None without a lifespan."""
         self.results: Results = NO_RESULTS if results is None else results
         """The results of the jobs of `rota.WaitFor`, by id; empty before the first wait is over."""
         self._stopped: str | None = None
@@ -83,7 +83,7 @@ class Context:
         self._stored: tuple[float, float | None, str | None] | None = None
         """The last report that the database has."""
         self._is_being_stored = False
-        """Whether the lease keeper is about to write a report, perhaps an earlier one."""
+        """Whether the lease keeper is about to write a report, perhaps an earlier report."""
         self._on_progress = on_progress
         self._completer = completer
         self._completed_on: object = None
@@ -285,12 +285,12 @@ class Context:
 
         Args:
             name: names the step in its job; 1 to 255 characters.
-            fn: a function; in an async handler an async one, or `asyncio.to_thread` with a plain
-                function as its first argument.
+            fn: a function; in an async handler an async function, or `asyncio.to_thread` with a
+                plain function as its first argument.
             if_uncertain: as for `effect`.
 
         Returns:
-            The result of `fn`, after a way through JSON: in its annotated type, if it has one.
+            The result of `fn`, after a way through JSON: in its annotated type, if it is annotated.
 
         Raises:
             UsageError: an argument is invalid, or the name was used before in this attempt.

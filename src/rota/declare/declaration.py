@@ -44,7 +44,7 @@ class Declaration:
         self.takes_context = takes_context
         self.options = options
         self.chunk = chunk
-        """How many jobs a call takes; None: one, whose arguments are the call's."""
+        """How many jobs a call takes; None: a single job, whose arguments are the call's."""
         # Also under a plain decorator: its coroutine is awaited.
         self.is_async = inspect.iscoroutinefunction(inspect.unwrap(func))
         if (

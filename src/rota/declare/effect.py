@@ -59,7 +59,7 @@ class Effect:
         self.uncertain = False
         """Whether the effect may have happened in an earlier attempt."""
         self.result: Any = None
-        """The result to keep, in JSON, such as the provider's id; of a done effect the kept one."""
+        """The result to keep, in JSON, such as the provider's id; the kept result if it is done."""
         self._proof: BaseException | None = None
 
     def __repr__(self) -> str:
@@ -76,7 +76,7 @@ class Effect:
         acts as if this attempt had not tried.
 
         Args:
-            cause: the error to raise, such as the one that proves it or an outcome; or a text.
+            cause: the error to raise, such as the error that proves it or an outcome; or a text.
         """
         self._proof = (
             cause if isinstance(cause, BaseException) else NotDone(cause or "it was not done")
@@ -134,8 +134,8 @@ class EffectBlock:
         await it.
 
         Args:
-            fn: a function; in an async handler an async one, or `asyncio.to_thread` with a plain
-                function as its first argument.
+            fn: a function; in an async handler an async function, or `asyncio.to_thread` with a
+                plain function as its first argument.
 
         Returns:
             The result of `fn`, now or then, after a way through JSON: in its annotated type, if it
@@ -362,7 +362,7 @@ def _is_awaitable(said: Any) -> bool:
 
 
 def _is_async(fn: Callable[..., Any]) -> bool:
-    """Whether the result is awaited: the function is async, calls an async one, or says so."""
+    """Whether the result is awaited: the function is async, calls an async function, or says so."""
     inner = inspect.unwrap(fn)
     return (
         inspect.iscoroutinefunction(inner)

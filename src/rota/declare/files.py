@@ -55,7 +55,7 @@ def write_file(
     `async with`.
 
     The block writes under a temporary name in the same directory. Then the file is flushed to disk
-    and renamed, so a reader sees the old file or the new one. If the block raises, nothing is left.
+    and renamed, so a reader sees the old or the new file. If the block raises, nothing is left.
     What a killed worker leaves is deleted when its job writes the file again.
 
     Args:

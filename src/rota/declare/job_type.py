@@ -148,7 +148,7 @@ class JobType(Generic[P, Q, R]):
     """A declared job type. It is still its function: it can be called, and has its name, signature
     and docstring.
 
-    `P` are the arguments of an enqueue, `Q` those of the function, `R` is its result.
+    `P` are the arguments of an enqueue, `Q` the arguments of the function, `R` is its result.
     """
 
     func: Callable[Q, R]

@@ -266,10 +266,10 @@ class Jobs:
         Args:
             name: as of `job`, and the name of its schedule.
             program: its words as a shell would split them, or a list of words. No shell runs it; if
-                you need one: `["sh", "-c", "…"]`.
+                you need a shell: `["sh", "-c", "…"]`.
             schedule: a cron expression of five fields. Defaults to None: it runs when enqueued.
             options: the keys of `JobOptions` but `process`; `max_attempts` defaults to 1. With
-                `schedule` those of `Timing` too.
+                `schedule` the keys of `Timing` too.
 
         Raises:
             DeclarationError: as `job` and `schedule`; the program has no words.

@@ -43,7 +43,7 @@ class KeyMaker:
         secret: frozenset[str],
         plain: frozenset[str],
     ) -> None:
-        """Raises DeclarationError for a function with other arguments, with a secret one, or async.
+        """Raises DeclarationError for an async function, or for other or secret arguments.
 
         `plain` are the arguments that the payload has as they are.
         """

@@ -1,4 +1,4 @@
-"""The options of a job type, and those of one job: each documented once, and declared once.
+"""The options of a job type, and the options of one job: each documented once, and declared once.
 
 A `TypedDict` is what a caller writes; the frozen class beside it is what the checks make of it.
 Python, the SQL function `worker_declare` and the reference read JobTypeOptions.
@@ -142,7 +142,7 @@ class JobOptions(TypedDict, total=False):
     process: bool | Process
     """Whether the handler runs in a process of its own, for work that needs the CPU and for code
     that must be killed to stop; or a `rota.Process(…)`. Defaults to False: an async function runs
-    on the worker's loop, a plain one in a thread."""
+    on the worker's loop, a plain function in a thread."""
 
 
 def _check_retry(value: Any, name: str) -> RetryPolicy:
@@ -234,7 +234,7 @@ class JobTypeOptions:
         None, OptionKind("`rota.RateLimit`", "", check_rate_limit)
     )
     process: Process | None = None
-    """None: an async function runs on the worker's loop, a plain one in a thread."""
+    """None: an async function runs on the worker's loop, a plain function in a thread."""
 
     @classmethod
     def check(cls, options: JobOptions) -> JobTypeOptions:
@@ -310,7 +310,7 @@ _EXPLAINED = {
 
 
 def _mean(name: str, options: Iterable[str]) -> str:
-    """Return the option that a wrong name means: by another library's name, or a similar one."""
+    """Return the option that a wrong name means: another library's name, or a similar name."""
     known = list(options)
     called, more = _CALLED_HERE.get(name, name), _EXPLAINED.get(name, "")
     meant = next((word for word in (called, _CALLED_HERE.get(called)) if word in known), None)

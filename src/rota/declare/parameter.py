@@ -160,7 +160,7 @@ def from_json(kind: type, value: Any) -> Any:
 
 
 def read_secret(value: Any, inner: Any) -> Secret[Any]:
-    """Return the Secret of a sealed value, or of a clear one, from an enqueue or from a time when
+    """Return the Secret of a sealed value, or of a clear value, from an enqueue or from a time when
     the argument was no Secret. Raises ValueError."""
     if is_sealed(value):
         return Secret._take(value, inner)

@@ -25,7 +25,7 @@ class Timing(TypedDict, total=False):
     """The IANA name of the zone of the cron expression. Defaults to "UTC"."""
     catch_up: CatchUp
     """Which missed runs come later after a time without workers: `skip` drops those over 5 minutes
-    late, `latest` runs the last one, `all` runs at most 100. Defaults to "latest"."""
+    late, `latest` runs the last, `all` runs at most 100. Defaults to "latest"."""
     overlap: Overlap
     """What happens to a scheduled time while an earlier run is unfinished: `skip` drops it, `allow`
     runs both. Defaults to "skip"."""
@@ -35,7 +35,7 @@ class Timing(TypedDict, total=False):
 
 
 class CommandOptions(JobOptions, Timing, total=False):
-    """The options of a command: those of its job type, and of its schedule if it has one."""
+    """The options of a command: of its job type, and of its schedule."""
 
 
 TIMING_DEFAULTS: Timing = {

@@ -107,7 +107,7 @@ class Secret(Generic[T]):
         return self
 
     def __reduce__(self) -> Any:
-        """Pickle the sealed value, never the clear one."""
+        """Pickle the sealed value, never the clear value."""
         return _unpickle, (self._stored or self.seal(), self._kind)
 
 

@@ -86,8 +86,8 @@ def _find_lost_offset(value: datetime | time) -> str | None:
 
 
 def find_change(pair: tuple[Any, Any]) -> Fault | None:
-    """Return the first part of a given value that a worker would read as another one; None: none. A
-    value given in its JSON form, or read as plain JSON, is not compared."""
+    """Return the first part of a given value that a worker would read as another value; None: no
+    part. A value given in its JSON form, or read as plain JSON, is not compared."""
     given, arrived = pair
     match pair:
         case int(), float():

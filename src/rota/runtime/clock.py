@@ -15,7 +15,7 @@ class Clock:
         """Seconds since an arbitrary moment. From any thread."""
 
     async def wait(self, *events: asyncio.Event, timeout_s: float | None = None) -> bool:
-        """Wait until one of the events is set, at most `timeout_s`; return whether one is."""
+        """Wait until an event is set, at most `timeout_s`; return whether that happened."""
         try:
             async with asyncio.timeout(timeout_s):
                 await _wait_for_any(events)

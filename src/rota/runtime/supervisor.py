@@ -172,7 +172,7 @@ class Supervisor:
         return self._status
 
     def liveness(self) -> str | None:
-        """Return why a probe should restart all processes; not because one is replaced."""
+        """Return why a probe should restart all processes; not because a process is replaced."""
         now = monotonic()
         if now - self._turned_at > SILENT_S:
             return f"the parent process has been stuck for {now - self._turned_at:.0f} s"

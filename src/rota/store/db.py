@@ -129,7 +129,7 @@ class Database:
     @contextmanager
     def open_transaction(self) -> Iterator[psycopg.Connection]:
         """Open a connection with a transaction for a handler's block, and commit it afterwards. Its
-        statements have no time limit: the attempt has one."""
+        statements have no time limit: the attempt is limited."""
         with own.translate_errors():
             connection = own.open_plain(self._handler_conninfo())
         with connection, connection.transaction():

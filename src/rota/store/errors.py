@@ -165,8 +165,8 @@ _OF_THE_SERVER = (
     *("24", "25", "26", "2B", "2D", "2F", "34", "38", "39", "3B", "40"),
     *("53", "54", "55", "57", "58", "F0", "HV", "XX"),
 )
-"""The transaction or the server is the reason. Any other SQLSTATE, even one that a user's trigger
-makes up, means that the statement itself is refused."""
+"""The transaction or the server is the reason. Any other SQLSTATE, even a code that a user's
+trigger makes up, means that the statement itself is refused."""
 _LOGIN = ("28P01", "28000")
 _LOGIN_TEXTS = (
     "authentication failed",

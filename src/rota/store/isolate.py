@@ -63,7 +63,7 @@ def isolate(
     waits_until: float | None = None,
     split_locked: Callable[[Sequence[Item]], Operation[Split[Item]]] | None = None,
 ) -> Operation[Isolated[Item, Answer]]:
-    """Write all items; if one may be at fault, write each half, down to single items.
+    """Write all items; if an item may be at fault, write each half, down to single items.
 
     Run it in autocommit: a refused statement must not undo the others. A statement that waited or
     took too long raises, unless a parameter says what to do.

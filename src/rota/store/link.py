@@ -31,7 +31,7 @@ class StoreLink:
         lock_timeout_s: float = LOCK_TIMEOUT_S,
         is_kept: bool = True,
     ) -> None:
-        """Make one. If it is not kept, it is closed after each operation: it is needed rarely."""
+        """A connection that is not kept is closed after each operation: it is needed rarely."""
         self._database = database
         self._role = role
         self._answer_s = ANSWER_S if answer_s is None else answer_s

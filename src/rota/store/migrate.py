@@ -305,7 +305,7 @@ def migrate(
 
     Args:
         packages: packages whose tables it makes too.
-        payload_bytes_max: the new payload limit. Defaults to the current one.
+        payload_bytes_max: the new payload limit. Defaults to the current limit.
         keep: how long finished jobs (`history`), failed `attempts`, unresolved `dead` jobs,
             `actions` and `figures` are kept, at least a day. Defaults to the current periods.
         archive: the schema to which expired partitions move, which is created if it is missing;
@@ -315,7 +315,7 @@ def migrate(
         SchemaError: PostgreSQL is older than 14, read-only or not UTF8, a privilege is missing, the
             payload limit is out of range, the archive cannot be used, others may create objects in
             the schema or have objects there, or it holds objects that no recorded migration made.
-        SchemaTooNew: a newer release that this one cannot work with has migrated the schema.
+        SchemaTooNew: a newer release that this release cannot work with has migrated the schema.
         DatabaseUnavailable: the database does not answer.
     """
     check_payload_limit(payload_bytes_max)

@@ -116,8 +116,8 @@ class AsyncPooled(OwnConnection):
 
 
 class SyncPool(ConnectionPool[PlainPooled]):
-    """A pool that replaces all idle connections when the server has closed one: a restart closes
-    all, and a new connection opens at once."""
+    """A pool that replaces all idle connections when the server has closed a connection: a restart
+    closes all, and a new connection opens at once."""
 
     def getconn(self, timeout: float | None = None) -> PlainPooled:
         connection = super().getconn(timeout)
@@ -357,8 +357,8 @@ def close_all() -> None:
 
 
 def _rest_s(until: float) -> float:
-    """Return the seconds left to wait for a free connection: at least one, because the first use of
-    a pool may have taken all of them."""
+    """Return the seconds left to wait for a free connection: at least a second, because the first
+    use of a pool may have taken all of them."""
     return max(until - monotonic(), 1.0)
 
 

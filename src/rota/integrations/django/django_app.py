@@ -109,7 +109,7 @@ def find_app() -> DjangoApp:
     """Return the App of the project; make it with the options of the setting ROTA.
 
     Raises:
-        ImproperlyConfigured: the setting is no mapping, or one of its options is unknown or wrong.
+        ImproperlyConfigured: the setting is no mapping, or an option in it is unknown or wrong.
     """
     given = getattr(settings, "ROTA", {})
     if not isinstance(given, dict):

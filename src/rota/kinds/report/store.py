@@ -94,7 +94,7 @@ class ObjectStore:
         self._store = store
 
     def put(self, name: str, file: IO[bytes]) -> None:
-        """Upload the file, a large one in parts. It appears once the last part is there."""
+        """Upload the file, a large file in parts. It appears once the last part is there."""
         self._objects.put(self._store, name, file)
 
     def open(self, name: str) -> IO[bytes]:

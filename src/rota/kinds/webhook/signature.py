@@ -76,7 +76,7 @@ def verify(
     Args:
         headers: of the request, in any case.
         body: as it came, not parsed and made again.
-        secrets: the secret, or several: one of these must have signed.
+        secrets: the secret, or several: one of the secrets must have signed.
         now: seconds since 1970. Defaults to this machine's clock.
 
     Raises:

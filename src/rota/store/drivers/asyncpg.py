@@ -1,4 +1,4 @@
-"""asyncpg: a `Connection`, or a pool's borrowed one."""
+"""asyncpg: a `Connection`, or a connection lent by a pool."""
 
 from __future__ import annotations
 

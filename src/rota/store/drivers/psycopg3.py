@@ -67,7 +67,7 @@ class PsycopgDriver(_OnPsycopg[psycopg.Connection]):
         return self._cursor.fetchall() if self._cursor.description else []
 
     def run_each(self, text: bytes, each: Iterable[Params]) -> list[Row]:
-        """Run a statement with each of these parameters, in a pipeline if libpq has one."""
+        """Run a statement with each of these parameters, in a pipeline if libpq has pipelines."""
         cursor = psycopg.Cursor(self._connection, row_factory=tuple_row)
         cursor.format = pq.Format.BINARY
         cursor.executemany(text, each, returning=True)
@@ -90,7 +90,7 @@ class AsyncPsycopgDriver(_OnPsycopg[psycopg.AsyncConnection]):
         return await self._cursor.fetchall() if self._cursor.description else []
 
     async def run_each(self, text: bytes, each: Iterable[Params]) -> list[Row]:
-        """Run a statement with each of these parameters, in a pipeline if libpq has one."""
+        """Run a statement with each of these parameters, in a pipeline if libpq has pipelines."""
         cursor = psycopg.AsyncCursor(self._connection, row_factory=tuple_row)
         cursor.format = pq.Format.BINARY
         await cursor.executemany(text, each, returning=True)

@@ -39,7 +39,7 @@ class Recorded(msgspec.Struct, frozen=True):
 
 
 class BreakerRecord(Record, frozen=True):
-    """A breaker or one of its keys: a row of the view `breakers`."""
+    """A breaker, or a breaker's key: a row of the view `breakers`."""
 
     name: str
     """Name of the breaker."""

@@ -55,7 +55,7 @@ class EffectRecord(Record, frozen=True):
     if_uncertain: str
     """What the next attempt does if it may have happened: `skip`, `repeat` or `dead`."""
     uncertain_before: int
-    """Intents before the last one that may have happened."""
+    """Intents before the last intent that may have happened."""
     result: Any
     """What the handler kept of it, from JSON; None: nothing, or it is not done."""
     about: Any

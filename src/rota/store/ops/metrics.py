@@ -21,5 +21,5 @@ def read_metrics() -> Operation[list[Metric]]:
 
 
 def take_metrics(worker: str) -> Operation[bool]:
-    """Return whether this worker reads the gauges: of all that ask, one does."""
+    """Return whether this worker reads the gauges: of all workers that ask, one worker does."""
     return bool((yield Query("metrics_take", {"worker": worker})))

@@ -20,7 +20,7 @@ ANY_JOB: dict[str, Any] = {
     **dict.fromkeys(("ids", "status", "job_type", "queue", "key", "group_key", "batch", "before")),
     **dict.fromkeys(("payload", "meta", "error_type", "error", "since", "until")),
 }
-"""The filters that find any job: those of `Search`, and the ids of jobs."""
+"""The filters that find any job: the filters of `Search`, and the ids of jobs."""
 
 
 def find(**filters: Any) -> Operation[list[Job]]:

@@ -30,7 +30,7 @@ class GroupHolder(Record, frozen=True):
 
 
 class Group(Record, frozen=True):
-    """An ordered group with jobs that hold a place or wait for one."""
+    """An ordered group with jobs that hold a place or wait for a place."""
 
     group_key: str
     """The key of the ordered group."""

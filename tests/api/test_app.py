@@ -66,7 +66,7 @@ def test_what_cannot_be_is_refused_when_an_app_is_made() -> None:
         ({"jobs": "billing:jobs"}, rota.errors.DeclarationError, "a list"),
         ({"jobs": rota.Jobs()}, rota.errors.DeclarationError, "a list"),
         ({"require_connection": "no"}, rota.errors.DeclarationError, "must be True or False"),
-        *(({"lease": one}, rota.UsageError, "lease") for one in ("999ms", 120, "2 minutes")),
+        *(({"lease": lease}, rota.UsageError, "lease") for lease in ("999ms", 120, "2 minutes")),
     ]
     for options, error, why in wrong:
         with pytest.raises(error, match=why):

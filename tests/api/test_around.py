@@ -215,7 +215,7 @@ def test_one_may_turn_an_error_into_an_outcome_and_lets_outcomes_pass(
     assert (rows.job(jobs[0])["status"], rows.job(jobs[0])["attempts"]) == ("queued", 0)
     assert [rows.job(job)["status"] for job in (*jobs[1:], misfit)] == ["dead"] * 3
     ends = ["it sees Snooze", "it sees Dead", "it leaves"]
-    assert said == [one for end in ends for one in ("it enters", end)], "none for the misfit"
+    assert said == [line for end in ends for line in ("it enters", end)], "none for the misfit"
 
 
 @rule("M35")
@@ -287,13 +287,13 @@ def test_one_that_cannot_go_around_a_handler_is_refused_before_a_job_is_claimed(
     job = app.job("plain")(lambda: None).enqueue().id
     other = rota.App(database, jobs=[carried.jobs], middleware=_saying([], "local"))
     try:
-        for one, reason in (
+        for refused, reason in (
             (app, "_session: its context manager is async"),
             (other, "middleware that another process can import"),
         ):
             with pytest.raises(rota.errors.DeclarationError, match=reason):
-                one.drain()
-            one.close()
+                refused.drain()
+            refused.close()
     finally:
         carried.jobs._owner = None
     assert rows.job(job)["claims"] == 0
@@ -367,9 +367,9 @@ async def test_meta_is_carried_from_the_caller_to_each_job(database: str) -> Non
     try:
         async with await psycopg.AsyncConnection.connect(database) as connection:
             ids = [(await work.using(connection=connection).aenqueue()).id]
-            ids += [one.id for one in await work.using(connection=connection).aenqueue_many([{}])]
+            ids += [job.id for job in await work.using(connection=connection).aenqueue_many([{}])]
         ids.append((await asyncio.to_thread(work.enqueue)).id)
-        ids += [one.id for one in await app.aenqueue_many([work.new(), work.new()])]
+        ids += [job.id for job in await app.aenqueue_many([work.new(), work.new()])]
     finally:
         tenant.reset(before)
     for id_ in ids:

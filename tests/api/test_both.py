@@ -37,7 +37,9 @@ def test_both_methods_take_the_same_and_only_one_is_awaited() -> None:
         same = dict(inspect.signature(plain).parameters)
         other = dict(inspect.signature(awaited).parameters)
         assert list(same) == list(other), plain
-        assert [one.default for one in same.values()] == [one.default for one in other.values()]
+        assert [parameter.default for parameter in same.values()] == [
+            parameter.default for parameter in other.values()
+        ]
         assert not inspect.iscoroutinefunction(plain)
         assert inspect.iscoroutinefunction(awaited) or awaited.__name__ == "arun_twice"
         assert awaited.__name__ == f"a{plain.__name__}"

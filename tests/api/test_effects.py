@@ -51,7 +51,7 @@ def shop(app: rota.App) -> Shop:
 
 
 def known(found: list[rota.records.EffectRecord]) -> list[tuple[str, str]]:
-    return [(one.key, one.status) for one in found]
+    return [(effect.key, effect.status) for effect in found]
 
 
 @rule("M52")
@@ -64,8 +64,8 @@ def test_effects_are_found_by_key_job_and_status(shop: Shop) -> None:
     assert known(find()) == known(find(status="uncertain")) == uncertain
     assert find(status="intended") == find("no such") == find(job=9_999) == []
     assert known(find(status="done", limit=3)) == [*reversed(steps), ("mail:1", "done")]
-    assert [one.job for one in find("reserve")] == [first, second]
-    assert [one.job for one in find("reserve", limit=1)] == [second]
+    assert [effect.job for effect in find("reserve")] == [first, second]
+    assert [effect.job for effect in find("reserve", limit=1)] == [second]
     assert known(find(job=first)) == [*steps, ("mail:1", "done")]
     assert known(find(job=second, status="done")) == steps
     assert known(find(job=second, limit=1)) == uncertain

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.system
 ENQUEUE = """
 import atexit, threading
 def others():
-    return [one for one in threading.enumerate() if one is not threading.main_thread()]
+    return [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
 atexit.register(lambda: print(sorted(thread.name for thread in others())))
 import rota
 app = rota.App()

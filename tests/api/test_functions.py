@@ -176,10 +176,10 @@ def _returns(kind: type) -> typing.Iterator[type]:
 
 def test_what_an_app_a_job_and_a_context_give_can_be_imported_for_an_annotation() -> None:
     public = {
-        one
+        member
         for module in (rota, rota.records, rota.events)
-        for one in vars(module).values()
-        if isinstance(one, type)
+        for member in vars(module).values()
+        if isinstance(member, type)
     }
     asked: set[type] = set()
     todo: list[type] = [rota.App, rota.Job, rota.Context, rota.records.Timeline, rota.records.Stats]
@@ -193,4 +193,4 @@ def test_what_an_app_a_job_and_a_context_give_can_be_imported_for_an_annotation(
         and rota.records.JobActions in asked
         and rota.records.AttemptRecord in asked
     )
-    assert {one.__qualname__ for one in asked - public} == set()
+    assert {unknown.__qualname__ for unknown in asked - public} == set()

@@ -36,7 +36,7 @@ def returning(value: object) -> Callable[[], object]:
 def run_each(app: rota.App, handlers: Mapping[str, Callable[[], Any]]) -> dict[str, int]:
     """Run a job of each handler once, in one drain; return the ids by the names."""
     types = {name: app.job(name)(handler) for name, handler in handlers.items()}
-    ids = {name: one.using(key="the key").enqueue().id for name, one in types.items()}
+    ids = {name: job_type.using(key="the key").enqueue().id for name, job_type in types.items()}
     app.drain()
     return ids
 
@@ -74,7 +74,7 @@ def test_a_word_of_the_handler_decides_whether_it_is_raised_or_returned(
     assert [at is None for at in ends["dead"]] == [False, True]
     assert ends["cancel"][1] is not None
     attempts = {
-        name: [read_facts(one, "outcome", "message", "verdict_rule") for one in rows.attempts(id_)]
+        name: [read_facts(row, "outcome", "message", "verdict_rule") for row in rows.attempts(id_)]
         for name, id_ in ids.items()
     }
     assert attempts["retry"] == [("failed", "busy", "raised Retry")]
@@ -115,7 +115,7 @@ def test_a_result_that_cannot_be_stored_is_left_out_with_a_warning_and_the_job_s
             None,
             None,
         )
-        [said] = [one for one in warnings if one.startswith(f"job {id_} ")]
+        [said] = [warning for warning in warnings if warning.startswith(f"job {id_} ")]
         assert "its result is not kept" in said and why in said.partition("is not kept")[2], said
 
 

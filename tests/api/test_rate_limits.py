@@ -94,7 +94,7 @@ def test_a_key_is_taken_from_as_its_function_makes_it(database: str, key: PlainK
     app = rota.App(database)
     limit = rota.RateLimit("api", 10, per="1h", burst=1, key=lambda account: account)
     app.job("call", rate_limit=limit)(lambda account: None)
-    assert [app.limits.take("api", key=one) for one in (key, str(key))] == [True, False]
+    assert [app.limits.take("api", key=given) for given in (key, str(key))] == [True, False]
     with pytest.raises(UsageError, match=r"key must be 1 to 255 printable .*, not 1\.5"):
         app.limits.take("api", key=1.5)  # type: ignore[arg-type]
     app.close()

@@ -77,7 +77,7 @@ def test_a_part_of_a_payload_that_every_job_or_none_contains_is_refused(app: rot
 
 def test_a_search_that_cannot_be_is_refused_and_not_found_empty(app: rota.App) -> None:
     wrong: list[tuple[dict[str, Any], str]] = [
-        *(({"limit": one}, "whole number from 1 to 10,000") for one in (0, 10_001, "5", None)),
+        *(({"limit": limit}, "whole number from 1 to 10,000") for limit in (0, 10_001, "5", None)),
         ({"status": "done"}, r"status must be one of queued, .*, not 'done'"),
         ({"job": [1]}, "there is no filter 'job'; there are job_type, queue"),
         ({"ids": [1]}, "there is no filter 'ids'; there are job_type, queue"),
@@ -168,14 +168,20 @@ async def test_every_call_that_would_block_a_running_loop_names_its_twin() -> No
         needed = {"job": app.job("work")(lambda: None).new(), "jobs": [], "id": 1, "cron": None}
         call = getattr(app, verb)
         parameters = [
-            one
-            for one in inspect.signature(call).parameters.values()
-            if one.default is one.empty and one.kind is not one.VAR_KEYWORD
+            parameter
+            for parameter in inspect.signature(call).parameters.values()
+            if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD
         ]
         given = [
-            needed.get(one.name, "x") for one in parameters if one.kind is not one.KEYWORD_ONLY
+            needed.get(parameter.name, "x")
+            for parameter in parameters
+            if parameter.kind is not parameter.KEYWORD_ONLY
         ]
-        named = {one.name: "x" for one in parameters if one.kind is one.KEYWORD_ONLY}
+        named = {
+            parameter.name: "x"
+            for parameter in parameters
+            if parameter.kind is parameter.KEYWORD_ONLY
+        }
         said = f"{verb}() blocks the running event loop; await a{verb}() instead"
         with pytest.raises(RuntimeWarning, match=re.escape(said)):
             call(*given, **named, **({"priority": 1} if verb == "reschedule" else {}))
@@ -289,6 +295,6 @@ def test_what_users_hold_is_shown_in_one_line_without_what_is_in_a_payload(app: 
     shown += [mail, mail.new("secret"), made.jobs[0], made]
     assert app.drain().succeeded == 1
     shown += [app.get(1), app.batches.get(made.id), *app.effects.find(job=1)]
-    for one in map(repr, shown):
-        assert len(one) < 80 and "\n" not in one and "secret" not in one, one
+    for text in map(repr, shown):
+        assert len(text) < 80 and "\n" not in text and "secret" not in text, text
     assert {"<job type 'mail'>", "<job 1 mail succeeded>"} <= set(map(repr, shown))

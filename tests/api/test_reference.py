@@ -88,7 +88,7 @@ def find_places() -> dict[str, list[str]]:
     for page, text in PLACES.items():
         of_rota = re.findall(r"^#### (\w+)$", text, re.MULTILINE) if page == ERRORS else []
         headings = re.findall(r"^#+ `(rota[\w.]+)`", text, re.MULTILINE)
-        for name in (*BLOCK.findall(text), *headings, *(f"rota.{one}" for one in of_rota)):
+        for name in (*BLOCK.findall(text), *headings, *(f"rota.{error}" for error in of_rota)):
             found.setdefault(name, []).append(page.name)
     return found
 

@@ -180,8 +180,8 @@ def test_every_run_is_listed_with_outcome_and_duration_a_page_at_a_time(
 
     def trigger(*outcome: Transition) -> int:
         job = shop.schedules.trigger("s")
-        for one in outcome:
-            hand.settle((hand.claim().jobs[0], one), ran_s=7.0)
+        for transition in outcome:
+            hand.settle((hand.claim().jobs[0], transition), ran_s=7.0)
         return job
 
     ids = [trigger(SUCCEED), trigger(GIVE_UP), trigger(SUCCEED), trigger()]

@@ -46,8 +46,10 @@ def test_the_timeline_of_a_running_job_says_what_its_worker_cannot_write_and_whe
         "cannot write any: finisher, reaper: no right"
     )
     connection.execute("update rota.job set locked_until = now() - interval '1 minute'")
-    waits = [one for one in app.jobs.timeline(job).entries if one.what == "waits"]
-    assert [one.text for one in waits] == ["for a worker to take it: the lease of hand has expired"]
+    waits = [entry for entry in app.jobs.timeline(job).entries if entry.what == "waits"]
+    assert [wait.text for wait in waits] == [
+        "for a worker to take it: the lease of hand has expired"
+    ]
 
 
 @rule("M43", "M85", "M87")

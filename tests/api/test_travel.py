@@ -61,13 +61,13 @@ def test_it_has_the_names_and_the_values_of_the_command_line(
         return json.loads(line.ok(*command, "--json").out)
 
     assert asked("jobs", "--since", "1h")["jobs"] == [
-        app.get(one).to_dict() for one in (shop.dead, shop.done)
+        app.get(job).to_dict() for job in (shop.dead, shop.done)
     ]
     assert asked("job", str(shop.dead)) == app.jobs.timeline(shop.dead).to_dict()
     assert (
         asked("schedules", "show", "nightly")["schedule"] == app.schedules.get("nightly").to_dict()
     )
-    assert asked("queues")["queues"] == [one.to_dict() for one in app.queues.list()]
+    assert asked("queues")["queues"] == [queue.to_dict() for queue in app.queues.list()]
     shown, told = asked("stats"), app.queues.stats().to_dict()
     assert shown.keys() == told.keys() and shown["jobs"] == told["jobs"]
     assert shown["types"] == told["types"]

@@ -30,7 +30,7 @@ def ask(application: Any, method: str = "POST", **headers: str) -> httpx.Respons
 @rule("M80")
 def test_a_request_drains_and_what_may_not_starts_nothing(app: rota.App, rows: Rows) -> None:
     app.job("work")(lambda: None)
-    jobs = [one.id for one in app.types["work"].enqueue_many([{}, {}, {}])]
+    jobs = [job.id for job in app.types["work"].enqueue_many([{}, {}, {}])]
     endpoint = wsgi.drain_endpoint(app, secret=SECRET)
     refused: tuple[tuple[str, dict[str, str], int], ...] = (
         ("POST", {}, 401),

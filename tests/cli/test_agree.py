@@ -48,7 +48,7 @@ def test_after_sixty_jobs_every_count_has_them_and_a_minute_later_every_figure(
     assert ours.jobs == {"queued": 3, "waiting": 0, "running": 7, "failed": 6, "dead": 4}
     [of_type] = ours.types
     assert (of_type.succeeded, of_type.retried, of_type.dead) == (50, 6, 4)
-    assert [(one["succeeded"], one["retried"], one["dead"]) for one in theirs["types"]] == [
+    assert [(row["succeeded"], row["retried"], row["dead"]) for row in theirs["types"]] == [
         (50, 6, 4)
     ]
     assert ours.failed_by_release == theirs["failed_by_release"]
@@ -58,10 +58,10 @@ def test_after_sixty_jobs_every_count_has_them_and_a_minute_later_every_figure(
 
     top = rota.ok("top", "--json").json
     assert (top["running_count"], top["dead"]) == (7, 4)
-    assert [one["running"] for one in top["workers"]] == [7]
-    assert sum(one["due"] for one in top["queues"]) == 9, "the retries too"
+    assert [worker["running"] for worker in top["workers"]] == [7]
+    assert sum(queue["due"] for queue in top["queues"]) == 9, "the retries too"
     assert " running 7 · workers 1 ·" in rota.ok("top", "--once").out
-    assert [one["running"] for one in rota.ok("workers", "--json").json["workers"]] == [7]
+    assert [worker["running"] for worker in rota.ok("workers", "--json").json["workers"]] == [7]
     found = examine(Database(database), only=["running", "dead"])
     assert found["running"].what == "7 jobs are running, none beyond its timeout"
     assert found["dead"].what.startswith("4 dead jobs, ")

@@ -73,9 +73,9 @@ def test_check_of_one_rule_looks_at_no_other_and_goes_by_the_table(
     found = rota("check", "--rule", "dead jobs", "--json")
     assert found.status == 1
     assert found.json["status"] == "warning"
-    [one] = found.json["rules"]
-    [finding] = one["findings"]
-    assert (one["name"], finding["value"], finding["severity"]) == ("dead jobs", 10, "warning")
+    [checked] = found.json["rules"]
+    [finding] = checked["findings"]
+    assert (checked["name"], finding["value"], finding["severity"]) == ("dead jobs", 10, "warning")
     connection.execute("update rota.alert_rule set at_least = 11 where name = 'dead jobs'")
     assert rota("check", "--rule", "dead jobs").status == 0
 
@@ -132,9 +132,9 @@ def test_alerts_lists_the_rules_and_what_stands(rota: Here, connection: Connecti
     assert ["no", "worker", "no_worker", "email", "1"] in [line[:5] for line in lines]
     assert "unclaimed jobs" in listed.out and "10 jobs died within 01:00:00" in listed.out
     facts = rota.ok("alerts", "--json").json
-    assert [(one["rule"], one["state"], one["notifications"]) for one in facts["alerts"]] == [
-        ("dead jobs", "fires", 1)
-    ]
+    assert [
+        (alert["rule"], alert["state"], alert["notifications"]) for alert in facts["alerts"]
+    ] == [("dead jobs", "fires", 1)]
     assert {rule["name"]: rule["enabled"] for rule in facts["rules"]}["same error"] is False
     assert {rule["name"]: rule["period_s"] for rule in facts["rules"]}["dead jobs"] == 3600
 
@@ -148,7 +148,7 @@ def test_check_of_the_types_needs_no_database_and_its_hints_fail_nothing(tmp_pat
     rota = Here(tmp_path, ROTA_APP="hinted:app")
     found = rota.ok("check", "--types", "--json").json
     assert (found["status"], found["rules"], found["error"]) == ("ok", [], None)
-    assert {one["job_type"] for one in found["hints"]} == {"send_mail"}
+    assert {hint["job_type"] for hint in found["hints"]} == {"send_mail"}
     assert f"{tmp_path}/hinted.py:5: 'send_mail' " in rota.ok("check", "--types").out
     assert rota("check", "--types", "--app", "hintd:app").status == 3
     assert rota("check", "--types", "--rule", "dead jobs").status == 2

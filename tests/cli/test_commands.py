@@ -241,7 +241,7 @@ def test_cancel_prints_the_answer_for_each_job_and_exits_1_when_one_is_refused(
     assert status == 2 and sentence.startswith("no job 4711: it never existed, retention has")
     mixed = rota("cancel", "3", "5", "--json")
     assert mixed.status == 1
-    assert [one["answer"] for one in mixed.json["jobs"]] == ["refused", "cancelled"]
+    assert [job["answer"] for job in mixed.json["jobs"]] == ["refused", "cancelled"]
     assert json.loads(mixed.err) == {"error": {"type": "WrongStatus", "message": dead}}
 
 
@@ -284,7 +284,7 @@ def test_an_action_by_a_filter_says_how_many_and_asks_without_yes(
     assert many.err == "20 jobs to be archived\n"
     again = rota("retry", "3", "4", "--json")
     assert again.status == 1 and "already archived" in again.err
-    assert [(one["id"], one["answer"]) for one in again.json["jobs"]] == [
+    assert [(job["id"], job["answer"]) for job in again.json["jobs"]] == [
         (3, "refused"),
         (4, "refused"),
     ]
@@ -336,7 +336,7 @@ def test_what_the_database_refuses_is_listed_beside_what_was_done(
     said = rota("archive", "1", "2", "3", "--why", "x", "--json")
     why = "job 2: the database refuses: RaiseException: not this one"
     assert said.status == 1 and why in said.err
-    assert [one["answer"] for one in said.json["jobs"]] == ["done", *["database refuses"] * 2]
+    assert [job["answer"] for job in said.json["jobs"]] == ["done", *["database refuses"] * 2]
     lines = rota("archive", "2", "3", "--why", "x").out.splitlines()[1:]
     assert [line.split()[:2] for line in lines] == [["2", "database"], ["3", "database"]]
 

@@ -96,7 +96,7 @@ def test_a_server_that_stops_with_its_users_counts_as_long_up(
     connection: psycopg.Connection[TupleRow],
 ) -> None:
     """Else a drain each minute, which starts it, would leave what a dead worker left to that."""
-    [text] = [one.text for one in definitions() if one.name == "uptime"]
+    [text] = [definition.text for definition in definitions() if definition.name == "uptime"]
     connection.execute(text.format(schema="rota").encode())
     counted = "select rota.uptime() = interval '1 day', rota.uptime() = now() - "
     query = f"{counted} pg_postmaster_start_time()".encode()
@@ -211,7 +211,7 @@ def test_runs_of_a_cron_job_may_overlap_and_a_worker_starts_after_the_migration(
     assert "RUN pip install --no-cache-dir -r requirements.txt\n" in files["Dockerfile"]
 
     manifests = map(yaml.safe_load, kubernetes(a_plan(every=0)).values())
-    pods = [one["spec"]["template"]["spec"] for one in manifests]
+    pods = [manifest["spec"]["template"]["spec"] for manifest in manifests]
     for environment in (container["env"], *(pod["containers"][0]["env"] for pod in pods)):
         assert {"name": "ROTA_SCHEMA", "value": "jobs2"} in environment
     assert worker["environment"]["ROTA_SCHEMA"] == "jobs2"

@@ -56,7 +56,7 @@ def read_programs(printed: str) -> list[list[str]]:
 def test_the_lines_of_a_crontab_become_commands_with_their_times_zones_and_names() -> None:
     printed = convert_crontab(CRONTAB, "x.cron", "America/New_York")
     app = declare(printed)
-    schedules = {name: (one.cron, one.timezone) for name, one in app._own._schedules.items()}
+    schedules = {name: (entry.cron, entry.timezone) for name, entry in app._own._schedules.items()}
     assert schedules == {
         "pg_dump": ("0 3 * * *", "America/New_York"),
         "manage": ("@daily", "America/New_York"),

@@ -38,7 +38,7 @@ def rota(shop: Path, database: str) -> Here:
 
 def find(rota: Here, *arguments: str) -> list[tuple[str, str]]:
     found = rota.ok("effects", *arguments, "--json").json["effects"]
-    return [(one["key"], one["status"]) for one in found]
+    return [(effect["key"], effect["status"]) for effect in found]
 
 
 @rule("M52", "M87")

@@ -106,7 +106,9 @@ def test_an_app_that_cannot_be_imported_disarms_no_command_whose_database_is_kno
         assert rota.ok(*command.split()).err.startswith(warning), command
     assert bare.ok("alerts", "--url", database).err == warning
     assert bare.ok("alerts", "--url", database, "--schema", "rota").err == ""
-    found = next(one for one in rota("doctor", "--json").json["checks"] if one["name"] == "app")
+    found = next(
+        check for check in rota("doctor", "--json").json["checks"] if check["name"] == "app"
+    )
     assert (found["level"], found["what"]) == ("bad", cause)
     for command in ("migrate", "sync", "work", "enqueue t", "crontab"):
         assert rota(*command.split()).status == 3, command

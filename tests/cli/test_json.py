@@ -70,11 +70,11 @@ def here(shop: Path, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     match value:
         case dict():
-            for key, one in value.items():
-                yield from leaves(one, key)
+            for key, inner in value.items():
+                yield from leaves(inner, key)
         case list():
-            for one in value:
-                yield from leaves(one, name)
+            for inner in value:
+                yield from leaves(inner, name)
         case _:
             yield name, value
 
@@ -106,8 +106,8 @@ def test_every_command_writes_instants_durations_and_absent_values_in_the_same_w
     fill(connection)
     full = {arguments[0]: check_answer(arguments) for arguments in READING}
 
-    assert {name: one.keys() for name, one in full.items()} == {
-        name: one.keys() for name, one in empty.items()
+    assert {name: answer.keys() for name, answer in full.items()} == {
+        name: answer.keys() for name, answer in empty.items()
     }
     assert full["sync"]["schedules"] == ["daily"]
     queue, waiting = full["stats"], full["queues"]["queues"][0]
@@ -182,12 +182,12 @@ def test_nothing_that_acts_on_a_terminal_is_printed_as_it_is(
 def texts(value: Any) -> Iterator[str]:
     match value:
         case dict():
-            for key, one in value.items():
+            for key, inner in value.items():
                 yield key
-                yield from texts(one)
+                yield from texts(inner)
         case list():
-            for one in value:
-                yield from texts(one)
+            for inner in value:
+                yield from texts(inner)
         case str():
             yield value
 

@@ -45,9 +45,10 @@ def test_a_limit_is_seen_and_changed_and_the_change_stands_until_code_says_somet
     rota: CommandLine, shop: Path, database: str, connection: psycopg.Connection[TupleRow]
 ) -> None:
     insert(connection, 3, job_type="mail", waits_for="limit smtp")
-    limits = {one["name"]: one for one in rota.ok("limits", "--json").json["limits"]}
+    limits = {limit["name"]: limit for limit in rota.ok("limits", "--json").json["limits"]}
     figures = [
-        (one["starts"], one["per_s"], one["burst"], one["waiting"]) for one in limits.values()
+        (limit["starts"], limit["per_s"], limit["burst"], limit["waiting"])
+        for limit in limits.values()
     ]
     assert figures == [(5, 1.0, 1, 0), (100, 60.0, 10, 3)]
 
@@ -68,7 +69,7 @@ def test_a_limit_is_seen_and_changed_and_the_change_stands_until_code_says_somet
     # Longer than before: Python tells a new file from its bytecode by the second and the size.
     (shop / "shop.py").write_text(SHOP.replace('100, per="1m"', '2_000, per="1m"'))
     rota.ok("sync")
-    assert [one.starts for one in app.limits.list()] == [5, 2_000]
+    assert [limit.starts for limit in app.limits.list()] == [5, 2_000]
     app.close()
 
 
@@ -78,9 +79,9 @@ def test_a_start_that_was_free_earlier_is_free_now(
 ) -> None:
     app = package.App(database)
     assert app.limits.take("smtp") and app.limits.take("smtp", 9)
-    assert (one := app.limits.list()[1]).next_at is not None and one.name == "smtp"
+    assert (limit := app.limits.list()[1]).next_at is not None and limit.name == "smtp"
     connection.execute("update rota.rate_limit_key set tat = tat - interval '1 hour'")
-    assert [one.next_at for one in app.limits.list()] == [None, None]
+    assert [limit.next_at for limit in app.limits.list()] == [None, None]
     [api, smtp] = rota.ok("limits", "--utc").out.splitlines()[1:]
     assert " now " in smtp and " now " not in api
     app.close()

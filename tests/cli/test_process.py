@@ -91,8 +91,8 @@ def test_nor_where_the_command_ends_in_a_traceback() -> None:
 def test_threads_that_end_are_waited_for_and_then_functions_at_exit_have_their_time() -> None:
     at_exit = """
 def waiting():
-    timers = [one for one in threading.enumerate() if isinstance(one, threading.Timer)]
-    return [one for one in timers if not one.finished.is_set()]
+    timers = [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
+    return [timer for timer in timers if not timer.finished.is_set()]
 
 atexit.register(lambda: print("at exit", waiting()))
 process.LEAVE_S = 300.0

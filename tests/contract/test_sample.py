@@ -37,7 +37,7 @@ report = sample.app.drain()
 found = sample.app.find(job_type="send_welcome_email", status="succeeded")
 print(json.dumps({
     "imported": imported,
-    "sign_up": [[one.created, one.status] for one in enqueued],
+    "sign_up": [[job.created, job.status] for job in enqueued],
     "again": [again.created, again.status],
     "report": [report.claimed, report.succeeded],
     "results": [[job.id, job.result] for job in found],

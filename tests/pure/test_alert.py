@@ -47,8 +47,8 @@ def course(found: list[str | None], repeat_after_s: float | None) -> list[AlertS
         )
         matches = [AlertMatch("s", 1, "m", severity)] if severity else []
         decided = decide(matches, known, repeat_after_s)
-        for one in decided:
-            row.write(one, now)
+        for decision in decided:
+            row.write(decision, now)
         steps.append(decided[0].step if decided else None)
     return steps
 
@@ -91,7 +91,7 @@ def test_each_subject_is_decided_by_itself() -> None:
     decided = decide(
         [AlertMatch("a", 1, "", "warning"), AlertMatch("d", 1, "", "warning")], known, None
     )
-    assert [(one.subject, one.step, one.notifications) for one in decided] == [
+    assert [(decision.subject, decision.step, decision.notifications) for decision in decided] == [
         ("a", AlertStep.FIRES, 0),
         ("b", AlertStep.OVER, 3),
         ("d", AlertStep.STILL, 1),

@@ -23,7 +23,9 @@ def hints(handler: Callable[..., Any], name: str = "t", **options: Any) -> list[
     jobs = rota.Jobs()
     context: Any = handler.__code__.co_varnames[:1] == ("ctx",)
     jobs.job(name, takes_context=context, **options)(handler)
-    return [one.about for one in find_hints(one._declaration for one in jobs.types.values())]
+    return [
+        hint.about for hint in find_hints(job_type._declaration for job_type in jobs.types.values())
+    ]
 
 
 def call() -> Any:
@@ -106,9 +108,9 @@ def test_the_kinds_of_rota_have_no_hints(tmp_path: Path) -> None:
     hooks = webhook.Webhooks()
     reports = report.Reports(tmp_path)
     all_jobs = (mailer.jobs, hooks.jobs, reports.jobs)
-    types = [one for jobs in all_jobs for one in jobs.types.values()]
+    types = [job_type for jobs in all_jobs for job_type in jobs.types.values()]
     assert len(types) == 10
-    assert find_hints(one._declaration for one in types) == []
+    assert find_hints(job_type._declaration for job_type in types) == []
 
 
 @rule("M73")

@@ -111,8 +111,8 @@ def test_stars_values_and_ranges_with_steps_fire_as_the_second_implementation_sa
             found = next_fires(read(line, "UTC"), START - timedelta(seconds=1), len(times))
         except UsageError:
             found = []
-        assert [one for one in found if one <= times[-1]] == [
-            one for one in times if entry(line).names(one)
+        assert [time for time in found if time <= times[-1]] == [
+            time for time in times if entry(line).names(time)
         ], line
 
 

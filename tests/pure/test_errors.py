@@ -25,7 +25,7 @@ BASES: list[tuple[Exception, type[Exception]]] = [
 ]
 
 
-@pytest.mark.parametrize(("error", "base"), BASES, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize(("error", "base"), BASES, ids=lambda value: type(value).__name__)
 def test_an_exception_is_one_of_pythons_too_and_can_be_pickled(
     error: Exception, base: type[Exception]
 ) -> None:

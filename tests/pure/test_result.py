@@ -91,7 +91,7 @@ def test_an_error_says_what_is_wrong_with_a_result_and_ends_all_coroutines_in_it
         end = read_return(JOB, result)
         assert isinstance(end, Errored)
         assert text in str(end.error)
-    assert [inspect.getcoroutinestate(one) for one in left] == ["CORO_CLOSED"] * 2
+    assert [inspect.getcoroutinestate(coroutine) for coroutine in left] == ["CORO_CLOSED"] * 2
 
 
 @rule("M2")

@@ -182,8 +182,8 @@ def test_the_decorator_stands_above_the_job_and_leaves_the_job_type_as_it_is() -
 
     assert clean() == "cleaned"
     assert [
-        (one.name, one.cron, one.timezone, one.catch_up, one.overlap)
-        for one in jobs._schedules.values()
+        (schedule.name, schedule.cron, schedule.timezone, schedule.catch_up, schedule.overlap)
+        for schedule in jobs._schedules.values()
     ] == [
         ("by hand", None, "UTC", "latest", "skip"),
         ("nightly", "0 2 * * *", "UTC", "latest", "skip"),

@@ -139,4 +139,4 @@ def test_the_hour_of_an_unread_payload_is_the_same_wherever_it_stands() -> None:
     for name in ("job_claim", "payloads_unread"):
         text = (claim / f"{name}.sql").read_text("utf-8")
         hours = re.findall(r"interval '(\d+) hours?'", text)
-        assert [timedelta(hours=int(one)) for one in hours] == [UNREAD], name
+        assert [timedelta(hours=int(count)) for count in hours] == [UNREAD], name

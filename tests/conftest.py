@@ -117,14 +117,14 @@ def empty_databases(server: PostgresServer) -> Iterator[Databases]:
 @pytest.fixture
 def database(server: PostgresServer, databases: Databases) -> Iterator[str]:
     """The URL of a freshly migrated database that belongs to this test."""
-    with databases.one() as name:
+    with databases.lend() as name:
         yield server.url(name)
 
 
 @pytest.fixture
 def empty_database(server: PostgresServer, empty_databases: Databases) -> Iterator[str]:
     """The URL of a database of this test that was never migrated."""
-    with empty_databases.one() as name:
+    with empty_databases.lend() as name:
         yield server.url(name)
 
 
@@ -198,7 +198,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     """Say what the run has cost: CPU, also of processes and servers, and not time alone."""
     if _run in config.stash:
         used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-        own_s = sum(one.ru_utime + one.ru_stime for one in used)
+        own_s = sum(usage.ru_utime + usage.ru_stime for usage in used)
         servers_s = measure_servers(config.stash[_place])
         terminalreporter.write_line(
             f"{own_s + servers_s:.0f} s of CPU, of them {servers_s:.0f} s in PostgreSQL"

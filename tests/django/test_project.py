@@ -112,7 +112,7 @@ def test_both_migrations_make_the_same_schema_and_zero_leaves_nothing(
     project = Project(empty_database, more={"SHOP_SCHEMA": "rota_shop"})
     project.run("migrate -v 0")
     made = dump(server, empty_database)
-    with empty_databases.one() as other:
+    with empty_databases.lend() as other:
         migrate(server.url(other), "rota_shop")
         assert dump(server, server.url(other)) == made
     with psycopg.connect(empty_database, autocommit=True) as connection:

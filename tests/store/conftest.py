@@ -52,7 +52,7 @@ class SharedDatabase(BoundDatabase):
 @pytest.fixture(scope="session")
 def _shared(server: PostgresServer, databases: Databases) -> Iterator[Shared]:
     with (
-        databases.one() as name,
+        databases.lend() as name,
         Shared.connect(server.url(name), autocommit=True, prepare_threshold=None) as connection,
     ):
         yield connection

@@ -33,8 +33,8 @@ from tests.store.work import (
     act,
     after_it_waited,
     expire,
+    fetch,
     insert,
-    one,
 )
 from tests.support.rules import rule
 
@@ -45,7 +45,10 @@ ROW = "select to_jsonb(j) from rota.jobs j where id = "
 def done(
     connection: Connection, action: Action, *ids: int, why: str | None = "because"
 ) -> list[tuple[str, str | None]]:
-    return [(one.answer, one.status) for one in Hand(connection).run(act(action, *ids, why=why))]
+    return [
+        (answer.answer, answer.status)
+        for answer in Hand(connection).run(act(action, *ids, why=why))
+    ]
 
 
 def requeued(connection: Connection, job: int) -> int:
@@ -96,8 +99,8 @@ def test_a_job_that_begins_after_a_filter_found_it_keeps_its_worker(
     request, ids = hand.run(find_jobs(request, {"job_type": "t"}))
     [began] = hand.claim(1).jobs
     answers, _ = hand.run(ops.act_on_many(request, ids))
-    assert {one.job: one.answer for one in answers} == {
-        one: "refused" if one == began.id else "done" for one in ids
+    assert {answer.job: answer.answer for answer in answers} == {
+        id_: "refused" if id_ == began.id else "done" for id_ in ids
     }
     [refusal] = sort_errors(action, answers, {}).values()
     assert "it began meanwhile" in str(refusal) and "running or" not in str(refusal)
@@ -123,7 +126,7 @@ def test_what_an_action_makes_of_a_job_is_what_the_table_says(
     doing = calls[action]
     for status in Status:
         job = stand(shared, status)
-        before = one(shared, f"{ROW}{job}")[0]
+        before = fetch(shared, f"{ROW}{job}")[0]
         assert before["status"] == status
         becomes = TRANSITIONS.get((status, action.value))
         if becomes is None:
@@ -132,19 +135,19 @@ def test_what_an_action_makes_of_a_job_is_what_the_table_says(
                 doing(job, why="because")
             told = (refused.value.job, refused.value.status, refused.value.wanted)
             assert told == (job, status, takes(action))
-            assert one(shared, f"{ROW}{job}")[0] == before
-            assert one(shared, f"select count(*) from rota.action where job = {job}") == (0,)
+            assert fetch(shared, f"{ROW}{job}")[0] == before
+            assert fetch(shared, f"select count(*) from rota.action where job = {job}") == (0,)
             continue
         asked = (status, action) == (Status.RUNNING, Action.CANCEL)
         requeued = status is Status.DEAD and action in (Action.RETRY, Action.REQUEUE)
         doing(job, why="because")
-        after = one(shared, f"{ROW}{job}")[0]
+        after = fetch(shared, f"{ROW}{job}")[0]
         assert after["status"] == (status if asked else becomes)
         assert (after["finished_at"] is not None) == (
             (becomes.is_over and not asked) or requeued or action is Action.ARCHIVE
         )
         verb = "requeue" if requeued else action.value
-        assert one(shared, f"select verb, why from rota.action where job = {job}") == (
+        assert fetch(shared, f"select verb, why from rota.action where job = {job}") == (
             verb,
             "because",
         )
@@ -176,12 +179,12 @@ def test_each_action_records_who_and_why(app: rota.App, shared: Connection) -> N
     assert said[1][0].count("@") == 1 and said[1][1] is None
     assert said[2][:2] == (shared.info.user, "by hand or so, password=***")
     log = app.jobs.log(limit=2)
-    assert [(one.job, one.verb, one.by) for one in log] == [
+    assert [(entry.job, entry.verb, entry.by) for entry in log] == [
         (third, "discard", shared.info.user),
         (second, "discard", said[1][0]),
     ]
     assert app.jobs.log(since=log[0].at + timedelta(seconds=1)) == []
-    assert [one.detail for one in app.jobs.log(since="1h")] == [{"was": "queued"}] * 3
+    assert [entry.detail for entry in app.jobs.log(since="1h")] == [{"was": "queued"}] * 3
 
 
 # Retry now
@@ -194,9 +197,9 @@ def test_a_job_that_would_wait_is_due_now_and_one_that_is_due_keeps_its_place(
     [later] = insert(shared, run_at="2100-01-01")
     [due] = insert(shared)
     shared.execute("update rota.job set mismatched_releases = '{1}'")
-    before = one(shared, f"select run_at from rota.job where id = {due}")
+    before = fetch(shared, f"select run_at from rota.job where id = {due}")
     assert done(shared, Action.RETRY, later, due) == [("done", "queued")] * 2
-    assert one(shared, f"select run_at from rota.job where id = {due}") == before
+    assert fetch(shared, f"select run_at from rota.job where id = {due}") == before
     assert [job.id for job in Hand(shared).claim().jobs] == [due, later]
 
 
@@ -227,12 +230,12 @@ def test_a_running_job_is_taken_from_its_worker_and_charged_as_a_lost_one(
     assert late.renew(lost) == set()
     for late_end in (SUCCEED, FAIL, GIVE_UP, CANCEL):
         assert late.settle((lost, late_end)) == {}
-    assert one(shared,
+    assert fetch(shared,
         "select status, attempts, losses, claims, run_at <= rota.clock(), locked_by from "
         "rota.jobs") == (
         "queued", attempts, left if recorded is not False else losses, 2, True, None,
     )  # fmt: skip
-    assert one(shared, (
+    assert fetch(shared, (
         "select worker, claim, outcome, error_type, message, verdict_rule, next_run_at is not null "
         "from rota.attempt"
     )) == (
@@ -254,8 +257,8 @@ def test_a_running_job_with_a_request_to_cancel_is_cancelled_not_retried(
     [job] = Hand(shared).claim().jobs
     assert done(shared, Action.CANCEL, job.id, why="not wanted") == [("requested", "running")]
     assert done(shared, Action.RETRY, job.id) == [("cancelled", "cancelled")]
-    assert one(shared, "select outcome, next_run_at from rota.attempt") == ("cancelled", None)
-    assert one(shared, "select count(*) from rota.idempotency") == (0,)
+    assert fetch(shared, "select outcome, next_run_at from rota.attempt") == ("cancelled", None)
+    assert fetch(shared, "select count(*) from rota.idempotency") == (0,)
 
 
 @rule("M81", "M87")
@@ -291,7 +294,7 @@ def test_a_discarded_job_is_dead_says_why_and_keeps_its_key(
     shared.execute("update rota.job set idempotency_key = 'k'")
     shared.execute("insert into rota.idempotency (job_type, key, job) values ('t', 'k', %s)", [job])
     assert done(shared, Action.DISCARD, job, why="the partner is gone") == [("done", "dead")]
-    assert one(shared,
+    assert fetch(shared,
         "select status, last_error, error_type, verdict, verdict_rule, failed_at is not null, "
         "locked_by from rota.jobs") == (
         "dead", "discarded by tester: the partner is gone", "Discarded", "fatal", "discard", True,
@@ -317,15 +320,15 @@ def test_a_requeued_job_is_a_new_one_that_goes_on_and_the_old_one_keeps_its_cont
         schedule="nightly", scheduled_for="2026-01-01", progress=PROGRESS, queue="default",
         priority=0,
     )  # fmt: skip
-    before = one(shared, "select to_jsonb(j) from rota.job j")[0]
+    before = fetch(shared, "select to_jsonb(j) from rota.job j")[0]
     new = requeued(shared, job)
-    old = one(shared, f"select to_jsonb(h) from rota.job_history h where id = {job}")[0]
+    old = fetch(shared, f"select to_jsonb(h) from rota.job_history h where id = {job}")[0]
     assert old == before | {
         "finished_at": old["finished_at"], "result": None, "release": None,
         "resolution": {"by": "tester", "at": old["resolution"]["at"], "as": "requeued",
             "requeued_as": new},
     }  # fmt: skip
-    fresh = one(shared, f"select to_jsonb(j) from rota.job j where id = {new}")[0]
+    fresh = fetch(shared, f"select to_jsonb(j) from rota.job j where id = {new}")[0]
     now = fresh["created_at"]
     kept = (
         "queue",
@@ -349,20 +352,23 @@ def test_a_requeued_job_is_a_new_one_that_goes_on_and_the_old_one_keeps_its_cont
         "select job_type, key, job, expires_at from rota.idempotency"
     ).fetchall() == [("t", "k", new, None)]
     assert insert(shared, idempotency_key="k") == []
-    assert one(shared, "select verb, job, by, why, detail from rota.action") == (
+    assert fetch(shared, "select verb, job, by, why, detail from rota.action") == (
         "requeue", job, "tester", None, {"as": "requeued", "requeued_as": new},
     )  # fmt: skip
     hand = Hand(shared)
     [again] = hand.claim().jobs
     hand.settle((again, GIVE_UP))
     third = requeued(shared, new)
-    assert one(shared, f"select origin_id, idempotency_key from rota.job where id = {third}") == (
+    assert fetch(shared, f"select origin_id, idempotency_key from rota.job where id = {third}") == (
         job,
         "k",
     )
     [last] = hand.claim().jobs
     hand.settle((last, SUCCEED))
-    assert one(shared, "select job, expires_at is not null from rota.idempotency") == (third, True)
+    assert fetch(shared, "select job, expires_at is not null from rota.idempotency") == (
+        third,
+        True,
+    )
 
 
 @rule("M36", "M44")
@@ -380,7 +386,7 @@ def test_a_requeued_job_has_as_long_to_begin_as_the_first_one_had(
     if not claimed:
         Hand(shared).run(ops.expire("w", BEGINNING, 0, 10))
     new = requeued(shared, job)
-    assert one(shared, f"select expires_at - run_at from rota.job where id = {new}") == (
+    assert fetch(shared, f"select expires_at - run_at from rota.job where id = {new}") == (
         timedelta(hours=2),
     )
 
@@ -396,7 +402,7 @@ def test_the_second_of_two_requeues_learns_the_job_that_the_first_made(
             connection, second, lambda: Hand(second).run(act(Action.REQUEUE, job)), person.commit
         )
     assert lost == ops.Answer(job, "refused", "dead", new)
-    assert one(connection, "select count(*) from rota.job") == (1,)
+    assert fetch(connection, "select count(*) from rota.job") == (1,)
     with pytest.raises(
         rota.WrongStatus,
         match=(
@@ -426,7 +432,7 @@ def test_a_retry_decides_on_the_status_that_it_has_locked(
         )
     assert (requeued.answer, requeued.status) == ("done", "dead")
     assert refused == ops.Answer(succeeding.id, "refused", "succeeded", None)
-    assert one(connection, "select id, status from rota.job") == (requeued.new_id, "queued")
+    assert fetch(connection, "select id, status from rota.job") == (requeued.new_id, "queued")
 
 
 @rule("M44", "M87")
@@ -460,7 +466,9 @@ def test_a_run_again_with_a_payload_and_a_key_happens_once(
     made = app.get(new.id)
     assert (new.created, made.idempotency_key, dict(made.payload)) == (True, "k2", {"n": 2})
     assert app.retry(old, again=True, key="k2") == rota.Enqueued(new.id, False, "queued")
-    assert [(one.verb, one.job, one.by) for one in app.jobs.log()] == [("run_again", old, "ann")]
+    assert [(entry.verb, entry.job, entry.by) for entry in app.jobs.log()] == [
+        ("run_again", old, "ann")
+    ]
     with pytest.raises(psycopg.Error, match="a payload and a key are for one job"):
         shared.execute("select rota.job_run_again('{1,2}', p_key => 'k')")
 
@@ -472,14 +480,16 @@ def test_a_key_under_a_former_name_moves_along_and_is_freed(shared: Connection) 
     shared.execute("update rota.idempotency set job_type = 'new' where key = 'a'")
     for job, key in ((first, "a"), (second, "b")):
         new = requeued(shared, job)
-        assert one(shared, f"select job, expires_at from rota.idempotency where key = '{key}'") == (
+        assert fetch(
+            shared, f"select job, expires_at from rota.idempotency where key = '{key}'"
+        ) == (
             new,
             None,
         )
         assert insert(shared, job_type="new", idempotency_key=key) == []
         done(shared, Action.DISCARD, new)
         done(shared, Action.ARCHIVE, new)
-    assert one(shared, "select count(*) from rota.idempotency") == (0,)
+    assert fetch(shared, "select count(*) from rota.idempotency") == (0,)
 
 
 @rule("M51")
@@ -488,8 +498,8 @@ def test_a_key_that_another_holds_by_now_is_not_taken_from_it(shared: Connection
     shared.execute("delete from rota.idempotency")
     [holder] = insert(shared, idempotency_key="k")
     new = requeued(shared, job)
-    assert one(shared, f"select idempotency_key from rota.job where id = {new}") == (None,)
-    assert one(shared, "select job from rota.idempotency") == (holder,)
+    assert fetch(shared, f"select idempotency_key from rota.job where id = {new}") == (None,)
+    assert fetch(shared, "select job from rota.idempotency") == (holder,)
 
 
 @rule("M44", "M45")
@@ -505,7 +515,7 @@ def test_a_fix_is_checked_against_the_type_and_both_payloads_are_kept(
             app.retry(job, payload=wrong)
     with pytest.raises(rota.UsageError):
         app.retry(job, payload=[1])  # type: ignore[arg-type]
-    assert one(shared, "select count(*) from rota.action") == (0,)
+    assert fetch(shared, "select count(*) from rota.action") == (0,)
     new = app.retry(job, payload={"day": 2}, why="a typo").id
     assert (
         app.get(job).payload,
@@ -571,7 +581,7 @@ def test_an_enqueue_of_the_key_meanwhile_waits_and_then_gets_it_or_is_refused(
             connection, second, lambda: insert(second, idempotency_key="k"), person.commit
         )
     assert len(made) == inserted
-    assert one(connection, "select count(*) from rota.job where idempotency_key = 'k'") == (1,)
+    assert fetch(connection, "select count(*) from rota.job where idempotency_key = 'k'") == (1,)
 
 
 # Run again
@@ -598,9 +608,9 @@ def test_a_job_run_again_is_a_run_of_its_own(
     assert [getattr(found, name) for name in kept] == [getattr(first, name) for name in kept]
     assert (found.payload, found.schedule, found.timeout_s) == ({"a": 1}, "s", 90)
     assert app.retry(job, again=True).id > new.id
-    assert one(shared, f"select detail from rota.action where job = {job} order by id limit 1") == (
-        {"run_again_as": new.id},
-    )
+    assert fetch(
+        shared, f"select detail from rota.action where job = {job} order by id limit 1"
+    ) == ({"run_again_as": new.id},)
 
 
 # Many
@@ -692,7 +702,7 @@ def test_a_filter_that_cannot_be_meant_is_refused(app: rota.App, shared: Connect
     ):
         with pytest.raises(rota.UsageError):
             getattr(app.jobs, verb)(**filters)
-    assert one(shared, "select count(*) from rota.job where status = 'queued'") == (2,)
+    assert fetch(shared, "select count(*) from rota.job where status = 'queued'") == (2,)
 
 
 # Races
@@ -709,7 +719,7 @@ def test_an_action_in_a_transaction_that_is_rolled_back_never_was(
         "rota.idempotency i),"
         " (select count(*) from rota.action)"
     )
-    before = one(connection, tables)
+    before = fetch(connection, tables)
     with psycopg.connect(database) as own:
         app.retry(job, connection=own)
         app.retry(running, connection=own)
@@ -717,9 +727,9 @@ def test_an_action_in_a_transaction_that_is_rolled_back_never_was(
         app.jobs.discard(queued, connection=own)
         with pytest.raises(rota.WrongStatus):
             app.jobs.archive(job, why="x", connection=own)
-        assert one(own, "select count(*) from rota.action") == (4,)
+        assert fetch(own, "select count(*) from rota.action") == (4,)
         own.rollback()
-    assert one(connection, tables) == before
+    assert fetch(connection, tables) == before
 
 
 @rule("M32", "M87")
@@ -754,7 +764,7 @@ def test_the_reaper_and_a_person_take_a_job_once(database: str, connection: Conn
         done(person, Action.RETRY, job.id)
         assert Hand(connection).reap() == []
     assert Hand(connection).reap() == []
-    assert one(connection, "select claims, losses from rota.job") == (2, 1)
+    assert fetch(connection, "select claims, losses from rota.job") == (2, 1)
 
 
 @rule("M30", "M32", "M44", "M87")
@@ -781,7 +791,9 @@ def test_actions_against_workers_and_each_other_never_deadlock_and_lose_no_job(
                     chosen = chosen[:2]
                 answers = Hand(own).run(act(action, *chosen, why="x")) if chosen else []
                 repeated += sum(
-                    1 for one in answers if action is Action.RUN_AGAIN and one.answer == "done"
+                    1
+                    for answer in answers
+                    if action is Action.RUN_AGAIN and answer.answer == "done"
                 )
         return repeated
 
@@ -813,9 +825,9 @@ def test_actions_against_workers_and_each_other_never_deadlock_and_lose_no_job(
         "select count(*), count(distinct origin_id) from rota.jobs where resolution ->> "
         "'requeued_as' is null"
     )
-    assert one(connection, ends) == (len(ids) + repeated,) * 2
+    assert fetch(connection, ends) == (len(ids) + repeated,) * 2
     held = (
         "select count(*) from rota.idempotency i join rota.jobs j on j.id = i.job where j.status = "
         "'cancelled' or j.resolution is not null"
     )
-    assert one(connection, held) == (0,)
+    assert fetch(connection, held) == (0,)

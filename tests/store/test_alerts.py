@@ -17,7 +17,9 @@ from tests.support.rules import rule
 
 
 def found(connection: Connection, name: str) -> dict[str, float]:
-    return {one.subject: one.value for one in Hand(connection).run(ops.find_alert_matches(name))}
+    return {
+        match.subject: match.value for match in Hand(connection).run(ops.find_alert_matches(name))
+    }
 
 
 def dead(connection: Connection, count: int, ago: str = "1 minute", **columns: Any) -> None:
@@ -181,8 +183,8 @@ def test_the_failure_rate_says_which_releases_failed_and_how_long_ago_each_start
     attempts(shared, 2, release="2.4.0")
     Hand(shared, "crashes", release="2.4.2").send_heartbeat()
     attempts(shared, 1, worker="crashes", error="LeaseExpired")
-    [one] = Hand(shared).run(ops.find_alert_matches("failure rate"))
-    assert one.message == (
+    [match] = Hand(shared).run(ops.find_alert_matches("failure rate"))
+    assert match.message == (
         "14.8 failures a minute over 00:05:00, usually 0.00: t (74); by release 2.4.1, "
         "started 00:06:07 ago (41), 2.4.0 (2), 2.4.2 (1)"
     )
@@ -321,8 +323,8 @@ def test_a_queue_whose_jobs_no_worker_takes_from_a_dead_one_is_found(shared: Con
     assert found(shared, "no worker") == {}
     shared.execute(expire, ["11 minutes"])
     assert list(found(shared, "no worker")) == ["default"]
-    [one] = Hand(shared).run(ops.find_alert_matches("no worker"))
-    assert one.message.startswith("for 00:10:00 no worker has taken jobs of queue default whose")
+    [match] = Hand(shared).run(ops.find_alert_matches("no worker"))
+    assert match.message.startswith("for 00:10:00 no worker has taken jobs of queue default whose")
     assert found(shared, "unclaimed jobs") == found(shared, "unknown type") == {}
 
 
@@ -349,9 +351,9 @@ def test_a_pause_that_holds_due_jobs_for_four_hours_is_found_with_who_and_why(
     shared.execute("update rota.queue set paused_at = rota.clock() - interval '3 h 59 min'")
     assert found(shared, "paused jobs") == {}
     shared.execute("update rota.queue set paused_at = rota.clock() - interval '5 h'")
-    [one] = Hand(shared).run(ops.find_alert_matches("paused jobs"))
-    assert (one.subject, int(one.value), one.severity) == ("default", 5 * 3600, "warning")
-    assert " by eva: the provider moves, and jobs are due: 1" in one.message
+    [match] = Hand(shared).run(ops.find_alert_matches("paused jobs"))
+    assert (match.subject, int(match.value), match.severity) == ("default", 5 * 3600, "warning")
+    assert " by eva: the provider moves, and jobs are due: 1" in match.message
     shared.execute("update rota.queue set paused_at = null")
     shared.execute("select rota.pause_all(null, null, 'eva')")
     shared.execute("update rota.installation set paused_at = rota.clock() - interval '5 h'")
@@ -378,10 +380,10 @@ def test_jobs_whose_payload_no_release_at_work_reads_are_found_with_their_deadli
     )
     shared.execute("update rota.job set updated_at = run_at")
     shared.execute("update rota.worker set started_at = rota.clock() - interval '1 hour'")
-    [one] = Hand(shared).run(ops.find_alert_matches("unread payloads"))
-    assert (one.subject, one.value, one.severity) == ("t", 3, "critical")
-    assert "release 2 cannot (does not fit); at " in one.message
-    assert " they try again, and the next job is dead if no other is alive" in one.message
+    [match] = Hand(shared).run(ops.find_alert_matches("unread payloads"))
+    assert (match.subject, match.value, match.severity) == ("t", 3, "critical")
+    assert "release 2 cannot (does not fit); at " in match.message
+    assert " they try again, and the next job is dead if no other is alive" in match.message
     assert found(shared, "unclaimed jobs") == {}, "workers are not the cause"
     assert len(Hand(shared, "old", release="1").claim(1).jobs) == 1
     assert found(shared, "unread payloads") == {"t": 2}
@@ -398,8 +400,8 @@ def test_what_the_database_refuses_a_live_worker_for_minutes_is_found(shared: Co
     )
     assert found(shared, "refused maintenance") == {}, "it is gone"
     hand.send_heartbeat(refused="batch folder: the database refuses: no key")
-    [one] = hand.run(ops.find_alert_matches("refused maintenance"))
-    assert one.message.endswith("worker hand must do: batch folder: the database refuses: no key")
+    [match] = hand.run(ops.find_alert_matches("refused maintenance"))
+    assert match.message.endswith("worker hand must do: batch folder: the database refuses: no key")
     hand.send_heartbeat()
     assert found(shared, "refused maintenance") == {}
 
@@ -574,7 +576,7 @@ def test_a_rule_may_enqueue_a_job_once_for_each_message_of_the_alert(shared: Con
             "select payload from rota.job where job_type = 'page' order by id"
         )
     ]
-    assert [(one["rule"], one["state"], one["severity"]) for one in payloads] == [
+    assert [(alert["rule"], alert["state"], alert["severity"]) for alert in payloads] == [
         ("dead jobs", "fires", "critical"),
         ("dead jobs", "over", "critical"),
     ]
@@ -657,7 +659,7 @@ def _touched(connection: Connection) -> tuple[int, int]:
 
 def find(connection: Connection, name: str) -> dict[str, tuple[float, str]]:
     matches = Hand(connection).run(ops.find_alert_matches(name))
-    return {one.subject: (one.value, one.message) for one in matches}
+    return {match.subject: (match.value, match.message) for match in matches}
 
 
 def hand_back(

@@ -70,7 +70,7 @@ def _choose_end(job: rota.Job) -> Transition:
 @rule("M72")
 def test_what_follows_is_enqueued_once_when_the_last_member_has_ended(shop: rota.App) -> None:
     made = shop.batch([page(shop, n) for n in range(30)], then=report(shop))
-    assert [one.created for one in made.jobs] == [True] * 30
+    assert [job.created for job in made.jobs] == [True] * 30
     before = shop.batches.get(made.id)
     assert (before.total, before.live, before.outcome, before.then_job) == (30, 30, None, None)
     shop.batch([page(shop, 2)], parent=made.id)
@@ -88,7 +88,7 @@ def test_dead_cancelled_discarded_and_expired_members_have_ended(
     jobs = [page(shop, n) for n in (1, -1, 2, 3)]
     jobs += [page(shop, 4).using(delay="1h", expires="2h"), page(shop, 5).using(delay="1h")]
     made = shop.batch(jobs, then=report(shop))
-    cancelled, _, expired, discarded = (one.id for one in made.jobs[2:])
+    cancelled, _, expired, discarded = (job.id for job in made.jobs[2:])
     shop.cancel(cancelled)
     shop.jobs.discard(discarded)
     work(connection)
@@ -204,7 +204,7 @@ def test_the_whole_is_cancelled_with_the_batches_in_it(
     assert shop.batches.get(outer.id).cancelled == 1_099
     assert shop.batches.get(inner.id).cancelled == 1
     assert shop.get(other.id).status == "queued"
-    assert {one.why for one in shop.jobs.log(limit=2_000)} == {"not needed"}
+    assert {entry.why for entry in shop.jobs.log(limit=2_000)} == {"not needed"}
     with pytest.raises(rota.errors.BatchNotFound, match="no batch 99"):
         shop.batches.cancel(99)
 
@@ -216,7 +216,7 @@ def test_members_are_found_whatever_became_of_them_and_when(
     first = shop.batch([page(shop, n) for n in (1, -1, 2)])
     shop.enqueue(page(shop, 3))
     second = shop.batch([page(shop, n) for n in (4, 5)])
-    over, dead, cancelled = (one.id for one in first.jobs)
+    over, dead, cancelled = (job.id for job in first.jobs)
     shop.cancel(cancelled)
     work(connection)
     requeued = shop.retry(dead).id
@@ -237,7 +237,7 @@ def test_members_are_found_whatever_became_of_them_and_when(
     assert find(batch=first.id, limit=1, before=cancelled) == [dead]
     assert find(batch=first.id, status="cancelled") == [cancelled]
     assert find(batch=first.id, since="1h", status="succeeded") == []
-    assert find(batch=second.id, job_type="page") == [one.id for one in reversed(second.jobs)]
+    assert find(batch=second.id, job_type="page") == [job.id for job in reversed(second.jobs)]
 
 
 # Keys
@@ -250,7 +250,7 @@ def test_a_job_that_joins_another_by_its_key_is_no_member(
     shop.enqueue(page(shop, 1).using(key="a"))
     jobs = [page(shop, n).using(key=key) for n, key in enumerate("abc")]
     made = shop.batch(jobs, then=report(shop))
-    assert [one.created for one in made.jobs] == [False, True, True]
+    assert [job.created for job in made.jobs] == [False, True, True]
     assert shop.batches.get(made.id).total == 2
     with pytest.raises(rota.UsageError, match="each of the 1 job joined another one"):
         shop.batch(jobs[:1], then=report(shop))
@@ -301,8 +301,8 @@ def test_a_batch_commits_with_the_transaction_of_its_caller(
     assert (shop.batches.list(), shop.find()) == ([], [])
     with connection.transaction():
         made = [shop.batch([page(shop, 1)], connection=connection).id for _ in range(2)]
-    assert [one.id for one in shop.batches.list()] == made[::-1]
-    assert [one.id for one in shop.batches.list(before=made[1], limit=1)] == made[:1]
+    assert [batch.id for batch in shop.batches.list()] == made[::-1]
+    assert [batch.id for batch in shop.batches.list(before=made[1], limit=1)] == made[:1]
 
 
 @rule("M20", "M72")
@@ -427,7 +427,7 @@ def test_old_batches_are_forgotten_unless_a_person_may_requeue_a_member(
     )
     [[count]] = connection.execute("select rota.rows_forget('batches', 100)").fetchall()
     assert count == 1
-    assert [one.id for one in shop.batches.list()] == [live.id, with_dead.id]
+    assert [batch.id for batch in shop.batches.list()] == [live.id, with_dead.id]
     rows = connection.execute("select batch from rota.batch_part order by batch").fetchall()
     assert [row[0] for row in rows] == [with_dead.id, live.id]
     with pytest.raises(rota.errors.BatchNotFound):
@@ -441,7 +441,7 @@ def test_results_are_in_the_order_of_the_members_and_say_which_have_none(
     jobs = [page(shop, n) for n in (0, -1, 2, -3, -4)]
     jobs += [page(shop, n).using(delay="1h") for n in (5, 6)]
     made = shop.batch(jobs)
-    [first, requeued, _, archived, _, cancelled, _] = [one.id for one in made.jobs]
+    [first, requeued, _, archived, _, cancelled, _] = [job.id for job in made.jobs]
     shop.cancel(cancelled, why="not needed")
     work(connection)
     again = shop.retry(requeued, payload={"n": 1}).id
@@ -454,8 +454,8 @@ def test_results_are_in_the_order_of_the_members_and_say_which_have_none(
     shop.enqueue(page(shop, 8))
     work(connection)
     results = shop.batches.results(made.id)
-    assert [one.id for one in results] == [one.id for one in made.jobs]
-    assert [(one.outcome, one.result) for one in results] == [
+    assert [result.id for result in results] == [job.id for job in made.jobs]
+    assert [(result.outcome, result.result) for result in results] == [
         ("succeeded", 0),
         ("succeeded", 1),
         ("succeeded", 2),
@@ -469,7 +469,7 @@ def test_results_are_in_the_order_of_the_members_and_say_which_have_none(
     assert results[5].error == "not needed"
     assert shop.batches.results(made.id, limit=3) == results[:3]
     assert shop.batches.results(made.id, after=results[2].id, limit=3) == results[3:6]
-    assert [one.result for one in shop.batches.results(other.id)] == [9]
+    assert [result.result for result in shop.batches.results(other.id)] == [9]
     with pytest.raises(rota.errors.BatchNotFound):
         shop.batches.results(4711)
     for wrong in ({"limit": 0}, {"limit": 10_001}, {"after": 0}):

@@ -200,7 +200,7 @@ def test_a_trial_that_a_cap_or_a_limit_refuses_lets_another_job_try(
     assert hand.claim(2).jobs == []
     soon = "update rota.job set run_at = rota.clock() where run_at < rota.clock() + interval '1 s'"
     connection.execute(soon)
-    assert [one.id for one in hand.claim(2).jobs] == [job]
+    assert [claimed.id for claimed in hand.claim(2).jobs] == [job]
 
 
 @rule("M60", "M63")
@@ -322,7 +322,7 @@ def test_a_person_trips_and_resets_a_breaker(
     assert app.breakers.list()[0].waiting == 3
     assert app.breakers.reset("mail", why="it works", by="bob") == 1
     assert app.breakers.reset("mail") == 0
-    assert [one.state for one in app.breakers.list()] == ["closed"]
+    assert [breaker.state for breaker in app.breakers.list()] == ["closed"]
     assert len(hand.claim(3).jobs) == 3
     log = connection.execute(
         "select verb, by, why, detail->>'breaker' from rota.action order by id"
@@ -349,7 +349,7 @@ def test_a_whole_breaker_that_is_tripped_holds_up_all_keys_and_then_none(
     insert(connection, payload=Jsonb({"host": "a"}))
     assert len(hand.claim(1).jobs) == 1
     assert hand.run(ops.sweep_rooms("", 10)).released == 1
-    assert [(one.key, one.state) for one in app.breakers.list()] == [("b", "open")]
+    assert [(breaker.key, breaker.state) for breaker in app.breakers.list()] == [("b", "open")]
     assert app.breakers.reset("mail") == 1
 
 

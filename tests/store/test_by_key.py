@@ -12,7 +12,7 @@ import rota
 from rota.model.job import Action, Status
 from rota.store import ops
 from tests.store.test_actions import dead, requeued
-from tests.store.work import SUCCEED, Connection, Hand, act, after_it_waited, insert, one
+from tests.store.work import SUCCEED, Connection, Hand, act, after_it_waited, fetch, insert
 from tests.support.rules import rule
 
 LATER = datetime(2100, 1, 1, tzinfo=UTC)
@@ -59,7 +59,7 @@ def test_a_key_of_several_types_is_refused_with_their_names_until_one_is_given(
     assert shared.execute("select * from rota.key_cancel('k')").fetchall() == [
         (first, "ambiguous", "queued", "a"), (second, "ambiguous", "queued", "b"),
     ]  # fmt: skip
-    assert one(shared, "select count(*) from rota.action") == (0,)
+    assert fetch(shared, "select count(*) from rota.action") == (0,)
     assert shared.execute("select * from rota.key_cancel('k', 'b')").fetchall() == [
         (second, "cancelled", "cancelled", "b")
     ]
@@ -85,7 +85,7 @@ def test_a_running_holder_is_asked_to_stop_and_not_moved(app: rota.App, shared: 
     with pytest.raises(rota.WrongStatus):
         app.jobs.reschedule(key="k", delay="1h")
     assert app.cancel(key="k", why="stop") is Status.RUNNING
-    assert one(shared, "select cancel_reason from rota.job") == ("stop",)
+    assert fetch(shared, "select cancel_reason from rota.job") == ("stop",)
 
 
 @rule("M10", "M51", "M87")
@@ -140,7 +140,7 @@ def test_a_cancel_by_key_sees_the_job_of_its_own_transaction_and_joins_it(
             app.cancel(key="k", connection=own)
         assert work.using(connection=own, key="k").enqueue().id > job
         own.rollback()
-    assert one(connection, "select count(*) from rota.jobs") == (0,)
+    assert fetch(connection, "select count(*) from rota.jobs") == (0,)
 
 
 @rule("M51", "M87")

@@ -26,8 +26,8 @@ from tests.store.work import (
     after_it_waited,
     drop_days,
     expire,
+    fetch,
     insert,
-    one,
 )
 from tests.support.rules import rule
 
@@ -36,7 +36,8 @@ def cancel(
     connection: Connection, *ids: int, why: str | None = "not wanted any more"
 ) -> list[tuple[str, str | None]]:
     return [
-        (one.answer, one.status) for one in Hand(connection).run(act(Action.CANCEL, *ids, why=why))
+        (answer.answer, answer.status)
+        for answer in Hand(connection).run(act(Action.CANCEL, *ids, why=why))
     ]
 
 
@@ -52,10 +53,10 @@ def test_a_job_that_waits_is_over_at_once_and_its_key_is_free(
         payload='{"a": [1, "\\u2603", null]}',
         meta='{"by": "me"}',
     )
-    before = one(shared, "select to_jsonb(j) from rota.job j")[0]
+    before = fetch(shared, "select to_jsonb(j) from rota.job j")[0]
     assert cancel(shared, job) == [("cancelled", "cancelled")]
-    assert one(shared, "select count(*) from rota.job") == (0,)
-    ended = one(shared, "select to_jsonb(h) from rota.job_history h")[0]
+    assert fetch(shared, "select count(*) from rota.job") == (0,)
+    ended = fetch(shared, "select to_jsonb(h) from rota.job_history h")[0]
     now = ended["finished_at"]
     assert ended == before | {
         "status": "cancelled", "finished_at": now, "updated_at": now, "cancel_requested_at": now,
@@ -80,7 +81,7 @@ def test_the_reason_takes_the_place_of_the_last_failure_whose_attempt_stays(
         ("not wanted any more", None, None, False),
         ("no route to host", "OSError", "transient", False),
     ]
-    assert one(shared, "select distinct outcome, error_type from rota.attempt") == (
+    assert fetch(shared, "select distinct outcome, error_type from rota.attempt") == (
         "failed",
         "OSError",
     )
@@ -94,13 +95,13 @@ def test_of_a_job_that_runs_the_request_is_kept_and_the_first_reason_stays(
     hand = Hand(shared)
     [job] = hand.claim().jobs
     assert cancel(shared, job.id, why="first") == [("requested", "running")]
-    first = one(
+    first = fetch(
         shared, "select cancel_requested_at, cancel_reason, status, claims, locked_by from rota.job"
     )
     assert first[1:] == ("first", "running", 1, "hand")
     assert cancel(shared, job.id, why="second") == [("requested", "running")]
     assert (
-        one(
+        fetch(
             shared,
             "select cancel_requested_at, cancel_reason, status, claims, locked_by from rota.job",
         )
@@ -112,7 +113,7 @@ def test_of_a_job_that_runs_the_request_is_kept_and_the_first_reason_stays(
 def test_a_long_reason_is_cut_from_any_caller(shared: Connection) -> None:
     [job] = insert(shared)
     cancel(shared, job, why="x\n" * 50_000)
-    assert one(shared, "select length(cancel_reason), length(last_error) from rota.jobs") == (
+    assert fetch(shared, "select length(cancel_reason), length(last_error) from rota.jobs") == (
         500,
         500,
     )
@@ -148,15 +149,15 @@ def test_a_cancelled_job_never_runs_again(
     assert hand.settle((job, transition)) == {
         job.id: ops.Written("cancelled", None, "not wanted any more")
     }
-    assert one(shared, "select count(*) from rota.job") == (0,)
-    assert one(shared,
+    assert fetch(shared, "select count(*) from rota.job") == (0,)
+    assert fetch(shared,
         "select status, cancel_reason, last_error, claims from rota.job_history") == (
         "cancelled", "not wanted any more", "not wanted any more", 2,
     )  # fmt: skip
     assert shared.execute("select outcome, next_run_at from rota.attempt").fetchall() == (
         [(outcome, None)] if outcome else []
     )
-    assert one(shared, "select count(*) from rota.idempotency") == (0,)
+    assert fetch(shared, "select count(*) from rota.idempotency") == (0,)
 
 
 @rule("M12", "M87")
@@ -187,16 +188,16 @@ def test_a_lost_job_with_a_request_to_cancel_is_over(
     expire(shared)
     [lost] = hand.reap()
     assert (lost.job, lost.status, lost.reason) == (job.id, "cancelled", "not wanted any more")
-    assert one(shared, "select status, cancel_reason from rota.job_history") == (
+    assert fetch(shared, "select status, cancel_reason from rota.job_history") == (
         "cancelled",
         "not wanted any more",
     )
-    assert one(shared, "select outcome, error_type, next_run_at from rota.attempt") == (
+    assert fetch(shared, "select outcome, error_type, next_run_at from rota.attempt") == (
         "cancelled",
         "LeaseExpired",
         None,
     )
-    assert one(shared, "select count(*) from rota.idempotency") == (0,)
+    assert fetch(shared, "select count(*) from rota.idempotency") == (0,)
 
 
 # Races, on two connections

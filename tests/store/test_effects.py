@@ -39,7 +39,7 @@ def hand(shared: Connection) -> Hand:
 
 def claim(shell: Shell) -> Begun:
     insert(shell.connection)
-    return shell.one()
+    return shell.claim_job()
 
 
 def begin(shell: Shell, job: Begun, policy: str = "dead", key: str = KEY) -> tuple[str, Any]:
@@ -53,7 +53,7 @@ def lose(shell: Shell, job: Begun) -> Begun:
     reap(shell.connection, job)
     shell.connection.execute("update rota.job set run_at = rota.clock() where id = %s", [job[0]])
     shell.look_at_everything()
-    return shell.one()
+    return shell.claim_job()
 
 
 def reap(connection: Connection, job: Begun) -> None:
@@ -283,7 +283,7 @@ def test_a_step_in_the_place_of_another_is_moved_and_writes_nothing(
     moved = step(hand, job, "reserve", 2)
     assert (moved.state, moved.expected) == ("moved", None)
     kept = hand.run(ops.effects_of([job[0]], None, None, 10))
-    assert [(one.key, one.place, one.status) for one in kept] == [("reserve", 1, "done")]
+    assert [(row.key, row.place, row.status) for row in kept] == [("reserve", 1, "done")]
 
 
 # A person
@@ -337,7 +337,7 @@ def test_a_step_is_settled_by_any_job_of_its_chain(shell: Shell, hand: Hand) -> 
     for _ in range(2):
         shell.connection.execute("select rota.fail(%s, %s, 'E', fatal => true)", first)
         chain.append(requeue(shell.connection, first[0]))
-        first = shell.one()
+        first = shell.claim_job()
     for job in chain:
         shell.connection.execute("update rota.effect set done_at = null")
         assert settle(shell, "charge", done=True, p_step_of=job) == "done"
@@ -362,13 +362,13 @@ def test_a_requeued_job_finds_its_effects_and_unless_it_starts_over_its_steps(
     shell.call("worker_effect_finish", *first, "mail:2", Jsonb("m-7"))
     shell.call("fail", *first, "OSError", fatal=True)
     new = requeue(shell.connection, first[0], fresh=fresh)
-    second = shell.one()
+    second = shell.claim_job()
     assert second[0] == new
     assert [status(shell.connection, key) for key in (KEY, "mail:2")] == ["uncertain", "done"]
     assert begin(shell, second) == ("uncertain", None)
     assert begin(shell, second, key="mail:2") == ("done", "m-7")
     steps = hand.run(ops.effects_of([new], None, None, 10))
-    kept = [(one.key, one.step_of, one.status) for one in steps if one.step_of is not None]
+    kept = [(row.key, row.step_of, row.status) for row in steps if row.step_of is not None]
     expected = [("reserve", first[0], "done"), ("charge", first[0], "uncertain")]
     assert kept == ([] if fresh else expected)
     [beside] = hand.run(ops.effects_of([other[0]], None, None, 10))

@@ -65,8 +65,8 @@ SETUPS: dict[str, Callable[[Any], Any]] = {
         psycopg.RawCursor),
     "everything is prepared": lambda connection: setattr(connection, "prepare_threshold", 0),
     "nothing is prepared": lambda connection: setattr(connection, "prepare_threshold", None),
-    "read committed": lambda one: one.set_isolation_level(IsolationLevel.READ_COMMITTED),
-    "repeatable read": lambda one: one.set_isolation_level(IsolationLevel.REPEATABLE_READ),
+    "read committed": lambda own: own.set_isolation_level(IsolationLevel.READ_COMMITTED),
+    "repeatable read": lambda own: own.set_isolation_level(IsolationLevel.REPEATABLE_READ),
     "serializable": lambda connection: connection.set_isolation_level(IsolationLevel.SERIALIZABLE),
     "a hostile search path": lambda connection: connection.execute(_hostile()),
     "no search path": lambda connection: connection.execute("set search_path = ''"),
@@ -94,7 +94,7 @@ def test_a_job_commits_or_vanishes_with_the_transaction_of_any_connection(
                     again = send.using(connection=callers, key=where).enqueue("ü")
                     many = send.using(connection=callers).enqueue_many([{"to": "a"}, {"to": "b"}])
                 assert again == rota.Enqueued(first.id, False, "queued"), where
-                assert [one.created for one in (first, *many)] == [True] * 3, where
+                assert [job.created for job in (first, *many)] == [True] * 3, where
                 assert callers.info.transaction_status == pq.TransactionStatus.INTRANS, where
                 assert count(connection) == 0, where
                 end()

@@ -65,14 +65,14 @@ def test_jobs_that_are_alike_are_inserted_as_others_are(
     with shared.transaction():
         first = app.enqueue_many(alike, connection=shared)
         second = app.enqueue_many([*alike, keyed], connection=shared)[:-1]
-    for ids in ([one.id for one in first], [one.id for one in second]):
+    for ids in ([job.id for job in first], [job.id for job in second]):
         assert ids == sorted(ids)
-    assert [(one.created, one.status) for one in first] == [(True, "queued")] * len(alike)
+    assert [(job.created, job.status) for job in first] == [(True, "queued")] * len(alike)
     rows = [
         shared.execute(
             "select to_jsonb(j) - array['id', 'run_at', 'created_at', 'updated_at', 'expires_at'], "
             "expires_at - run_at, run_at from rota.job j where id = any (%s) order by id",
-            [[one.id for one in inserted]],
+            [[job.id for job in inserted]],
         ).fetchall()
         for inserted in (first, second)
     ]
@@ -91,11 +91,11 @@ def test_ids_ascend_in_the_order_of_the_input_whatever_the_order_of_the_keys(
     keys = [f"{number:05}" if number % 3 else None for number in range(2200)]
     random.Random(1).shuffle(keys)
     done = app.enqueue_many([send.using(key=key).new(at) for at, key in enumerate(keys)])
-    assert all(one.created for one in done)
-    assert [one.id for one in done] == sorted(one.id for one in done)
+    assert all(job.created for job in done)
+    assert [job.id for job in done] == sorted(job.id for job in done)
     stored = {job.id: job for job in app.find(limit=10_000)}
     assert [
-        (stored[one.id].payload["user"], stored[one.id].idempotency_key) for one in done
+        (stored[job.id].payload["user"], stored[job.id].idempotency_key) for job in done
     ] == list(enumerate(keys))
 
 
@@ -118,18 +118,18 @@ def test_results_are_aligned_with_the_input_also_for_duplicates_within_the_batch
     done = app.enqueue_many(
         [types[name].using(key=key).new(at) for at, (name, key) in enumerate(keyed)]
     )
-    assert [one.created for one in done] == [True, False, True, True, False, True, False, False]
-    assert [one.status for one in done] == ["queued"] * 8
+    assert [job.created for job in done] == [True, False, True, True, False, True, False, False]
+    assert [job.status for job in done] == ["queued"] * 8
     assert [done[at].id for at in (1, 4, 6, 7)] == [taken.id, done[0].id, done[2].id, done[3].id]
-    assert [app.get(one.id).payload["user"] for one in done] == [0, 0, 2, 3, 0, 5, 2, 3]
+    assert [app.get(job.id).payload["user"] for job in done] == [0, 0, 2, 3, 0, 5, 2, 3]
 
 
 @rule("M51")
 def test_duplicates_a_thousand_jobs_apart_find_each_other(app: rota.App, send: Send) -> None:
     keys = [f"{number % 900}" for number in range(2700)]
     done = app.enqueue_many([send.using(key=key).new(at) for at, key in enumerate(keys)])
-    assert [one.created for one in done] == [True] * 900 + [False] * 1800
-    assert [one.id for one in done] == [one.id for one in done[:900]] * 3
+    assert [job.created for job in done] == [True] * 900 + [False] * 1800
+    assert [job.id for job in done] == [job.id for job in done[:900]] * 3
 
 
 @rule("M21")
@@ -138,7 +138,7 @@ def test_jobs_of_the_two_hours_that_the_clock_calls_alike_keep_their_own_times(
 ) -> None:
     twice = [datetime(2090, 10, 29, 2, 30, fold=fold, tzinfo=BERLIN) for fold in (0, 1)]
     done = app.enqueue_many(send.using(run_at=at).new(1) for at in twice)
-    stored = [app.get(one.id).run_at for one in done]
+    stored = [app.get(job.id).run_at for job in done]
     assert stored == [at.astimezone(UTC) for at in twice]
     assert stored[1] - stored[0] == timedelta(hours=1)
 
@@ -195,17 +195,17 @@ def test_what_is_no_job_is_refused_by_its_place(app: rota.App, send: Send) -> No
 def test_the_jobs_of_one_bulk_go_through_one_connection(
     database: str, app: rota.App, send: Send
 ) -> None:
-    with psycopg.connect(database) as one, psycopg.connect(database) as other:
+    with psycopg.connect(database) as first, psycopg.connect(database) as other:
         with pytest.raises(rota.UsageError, match="different connections"):
             app.enqueue_many(
-                [send.using(connection=one).new(1), send.using(connection=other).new(2)]
+                [send.using(connection=first).new(1), send.using(connection=other).new(2)]
             )
         with pytest.raises(rota.UsageError, match="different connections"):
-            app.enqueue_many([send.using(connection=one).new(1)], connection=other)
+            app.enqueue_many([send.using(connection=first).new(1)], connection=other)
         with pytest.raises(rota.UsageError, match="by position or by name"):
-            send.using(one, connection=other)
-        app.enqueue_many([send.using(connection=one).new(1), send.new(2)])
-        assert one.execute("select count(*) from rota.job").fetchone() == (2,)
+            send.using(first, connection=other)
+        app.enqueue_many([send.using(connection=first).new(1), send.new(2)])
+        assert first.execute("select count(*) from rota.job").fetchone() == (2,)
         assert app.find() == []
 
 
@@ -239,9 +239,9 @@ def test_two_bulks_with_the_same_keys_in_opposite_order_cannot_deadlock(
         # Each stands somewhere in its first thousand, and has its second before it.
         eventually(lambda: count_lock_waits(connection) == 2)
         other.rollback()
-        forwards, backwards = (one.result(60) for one in bulks)
-    assert {key: one.id for key, one in forwards.items()} == {
-        key: one.id for key, one in backwards.items()
+        forwards, backwards = (future.result(60) for future in bulks)
+    assert {key: job.id for key, job in forwards.items()} == {
+        key: job.id for key, job in backwards.items()
     }
     assert all(forwards[key].created != backwards[key].created for key in forwards)
 
@@ -297,7 +297,7 @@ def test_a_bulk_takes_and_refuses_the_keys_that_single_enqueues_would(
         for job_type in new.values():
             jobs = [job_type.using(key=key).new() for key in keys]
             done = app.enqueue_many(jobs) if way == "many" else [app.enqueue(job) for job in jobs]
-            created.append([one.created for one in done])
+            created.append([job.created for job in done])
     plain = [True, False, True, True, True, True, False, True, True]
     renamed = [True, False, True, False, True, True, False, True, True]
     assert created == [plain, renamed] * 2
@@ -350,7 +350,7 @@ def test_a_producer_gives_no_job_the_id_of_another(
     insert = "select rota.jobs_insert(%s, '[{}]', null, null, null, '[{\"job_type\": \"t\"}]')"
     with psycopg.connect(make_conninfo(database, user=producer), autocommit=True) as theirs:
         made = send.using(connection=theirs).enqueue_many([{"user": 2}, {"user": 3}])
-        assert [one.id for one in made] == [done + 1, done + 2]
+        assert [job.id for job in made] == [done + 1, done + 2]
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             theirs.execute("insert into rota.job (id, job_type) values (%s, 't')", [done])
         for _ in range(2):
@@ -398,7 +398,7 @@ def test_a_bulk_of_a_producers_has_his_rights_as_an_insert_has(
                 for at, key in enumerate((None, "taken", f"free {n}", f"free {n}"))
             ]
             done = app.enqueue_many(jobs, connection=theirs)
-            assert [one.created for one in done] == [True, False, True, False]
+            assert [job.created for job in done] == [True, False, True, False]
             assert (done[1].id, done[3].id) == (taken.id, done[2].id)
             return connection.execute(
                 "select payload, queue, expires_at - run_at, run_at - created_at < '61min', "
@@ -426,7 +426,7 @@ def test_a_key_whose_job_was_deleted_or_never_inserted_goes_to_the_next(
     take = "select rota.keys_take(rota.ids_reserve(3), '{in bulk too, alone, sql}', null, '{send}')"
     shared.execute(take.encode())
     many = app.enqueue_many([send.using(key=f"in bulk{at}").new(1) for at in ("", " too", "")])
-    assert [one.created for one in many] == [True, True, False]
+    assert [job.created for job in many] == [True, True, False]
     assert send.using(key="alone").enqueue(1).created
     alone = shared.execute("select created from rota.enqueue('send', idempotency_key => 'sql')")
     assert alone.fetchall() == [(True,)]

@@ -120,8 +120,8 @@ def test_an_expired_job_of_a_type_that_drops_is_cancelled_with_its_reason_and_fr
         *_late(shared, job_type="new", idempotency_key="l", status=status),
     ]
     [dead] = _late(shared, job_type="u", status=status)
-    gone = {one.job: one for one in _expire(shared)}
-    assert {job: one.status for job, one in gone.items()} == {
+    gone = {expired.job: expired for expired in _expire(shared)}
+    assert {job: expired.status for job, expired in gone.items()} == {
         late[0]: "cancelled", late[1]: "cancelled", dead: "dead",
     }  # fmt: skip
     assert (gone[late[0]].attempt, gone[late[1]].attempt) == (3, 1)

@@ -114,17 +114,17 @@ def test_what_ended_is_counted_per_type_queue_and_hour(shared: Connection, hand:
     ]
     stats = figures(hand)
     assert [
-        (one.job_type, one.succeeded, one.succeeded_late, one.cancelled) for one in stats.types
+        (row.job_type, row.succeeded, row.succeeded_late, row.cancelled) for row in stats.types
     ] == [("t", 16, 2, 1), ("u", 5, 0, 0)]
-    assert [(one.job_type, one.hour, one.succeeded) for one in stats.hours] == [
+    assert [(row.job_type, row.hour, row.succeeded) for row in stats.hours] == [
         ("t", HOUR + 60 * MINUTE, 7),
         ("t", HOUR, 9),
         ("u", HOUR, 5),
     ]
     assert stats.complete_to == HOUR + 71.5 * MINUTE
-    assert [one.succeeded for one in figures(hand, hours=1).types] == [7]
-    assert [one.job_type for one in hand.run(ops.stats(24, "u", None)).types] == ["u"]
-    assert [one.succeeded for one in hand.run(ops.stats(24, None, "other")).types] == [4]
+    assert [row.succeeded for row in figures(hand, hours=1).types] == [7]
+    assert [row.job_type for row in hand.run(ops.stats(24, "u", None)).types] == ["u"]
+    assert [row.succeeded for row in hand.run(ops.stats(24, None, "other")).types] == [4]
 
 
 @rule("M85")
@@ -140,9 +140,9 @@ def test_what_ended_is_counted_once_within_a_minute_and_readers_say_up_to_when(
         seen.append((rolled_up(shared), until.total_seconds()))
     assert seen == [(0, 0), (1, 30), (1, 30), (1, 30), (2, 60), (2, 60), (2, 370)]
     roll_up(hand, HOUR + 70 * MINUTE)
-    [one] = figures(hand).types
-    assert one.succeeded == 2
-    assert one.ran_p50_s == pytest.approx(1, rel=0.1)
+    [row] = figures(hand).types
+    assert row.succeeded == 2
+    assert row.ran_p50_s == pytest.approx(1, rel=0.1)
 
 
 @rule("M85")
@@ -161,7 +161,7 @@ def test_one_folds_at_a_time_and_one_that_is_killed_leaves_it_to_the_next(
         assert rolled_up(connection) == 0
     roll_up(hand, HOUR + 10 * MINUTE)
     roll_up(other, HOUR + 10 * MINUTE)
-    assert [one.succeeded for one in figures(hand).types] == [3]
+    assert [row.succeeded for row in figures(hand).types] == [3]
     assert connection.execute("select complete_to from rota.stat_rollup").fetchall() == [
         (HOUR + 9.5 * MINUTE,)
     ]
@@ -186,7 +186,7 @@ def test_what_is_committed_late_is_counted_soon_after_its_hour(
     for minutes in then:
         roll_up(hand, last + minutes * MINUTE)
         assert rolled_up(connection) == 9
-    assert [one.succeeded for one in figures(hand).hours] == [5, 4]
+    assert [row.succeeded for row in figures(hand).hours] == [5, 4]
 
 
 @rule("M85")
@@ -202,11 +202,11 @@ def test_a_row_in_room_of_an_older_block_is_counted_when_its_hour_is_over(
     ended(shared, HOUR + 40 * MINUTE, 100)
     roll_up(hand, HOUR + 32 * MINUTE)
     roll_up(hand, HOUR + 45 * MINUTE)
-    assert [one.succeeded for one in figures(hand, hours=1).hours] == [3000], (
+    assert [row.succeeded for row in figures(hand, hours=1).hours] == [3000], (
         "the end of the day does not have it"
     )
     roll_up(hand, HOUR + 66 * MINUTE)
-    assert [one.succeeded for one in figures(hand, hours=2).hours] == [3001]
+    assert [row.succeeded for row in figures(hand, hours=2).hours] == [3001]
 
 
 @rule("M85")
@@ -220,11 +220,11 @@ def test_a_clock_that_was_ahead_and_is_set_right_costs_no_hour(
     roll_up(hand, HOUR + timedelta(days=1, minutes=10))
     ended(shared, HOUR + 11 * MINUTE, 4)
     roll_up(hand, HOUR + 15 * MINUTE)
-    assert [one.succeeded for one in figures(hand).types] == [7]
+    assert [row.succeeded for row in figures(hand).types] == [7]
     roll_up(hand, HOUR + 90 * MINUTE)
-    assert [one.succeeded for one in figures(hand).types] == [7]
+    assert [row.succeeded for row in figures(hand).types] == [7]
     roll_up(hand, HOUR + timedelta(days=1, minutes=90))
-    assert [one.succeeded for one in figures(hand, hours=48).hours] == [2, 7]
+    assert [row.succeeded for row in figures(hand, hours=48).hours] == [2, 7]
 
 
 @rule("M85")
@@ -249,7 +249,7 @@ def test_a_recount_of_the_hour_that_is_not_over_counts_nothing_twice(
     roll_up(hand, HOUR + 10 * MINUTE)
     shared.execute("update rota.stat_rollup set complete_to = %s", [HOUR])
     roll_up(hand, HOUR + 15 * MINUTE)
-    assert [one.succeeded for one in figures(hand).types] == [3]
+    assert [row.succeeded for row in figures(hand).types] == [3]
 
 
 @rule("M80", "M85")
@@ -321,16 +321,16 @@ def test_failures_are_counted_by_release_and_again_when_history_is_counted_again
         roll_up(hand, HOUR + minutes * MINUTE)
     for _ in range(2):
         stats = figures(hand)
-        assert [(one.job_type, list(one.failed_by_release.items())) for one in stats.types] == [
+        assert [(row.job_type, list(row.failed_by_release.items())) for row in stats.types] == [
             ("t", [("2.4.1", 40), ("2.4.0", 7)]),
             ("u", [("2.4.0", 4)]),
             ("v", []),
         ]
         assert [
-            (one.hour, one.failed_by_release) for one in stats.hours if one.job_type == "t"
+            (row.hour, row.failed_by_release) for row in stats.hours if row.job_type == "t"
         ] == [(HOUR + 60 * MINUTE, {"2.4.0": 5}), (HOUR, {"2.4.1": 40, "2.4.0": 2})]
         assert list(stats.failed_by_release.items()) == [("2.4.1", 40), ("2.4.0", 11)]
-        assert [(one.retried, one.dead) for one in stats.types] == [(37, 13), (4, 0), (0, 0)]
+        assert [(row.retried, row.dead) for row in stats.types] == [(37, 13), (4, 0), (0, 0)]
         of_u = hand.run(ops.stats(24, "u", None))
         assert of_u.failed_by_release == {"2.4.0": 4}
         shared.execute("update rota.stat_rollup set complete_to = %s", [HOUR])
@@ -346,8 +346,8 @@ def test_what_a_dead_worker_lost_counts_for_its_release_and_what_expired_for_non
     failed(shared, 4, None, worker="crashes", error="Expired", outcome="dead")
     failed(shared, 8, None, worker="forgotten", error="LeaseExpired")
     roll_up(hand, HOUR + 10 * MINUTE)
-    [one] = figures(hand).types
-    assert (one.retried, one.dead, one.failed_by_release) == (10, 4, {"2.4.1": 2})
+    [row] = figures(hand).types
+    assert (row.retried, row.dead, row.failed_by_release) == (10, 4, {"2.4.1": 2})
 
 
 @rule("M13", "M85")
@@ -360,9 +360,9 @@ def test_an_hour_keeps_the_twenty_releases_with_the_most_failures(
             roll_up(hand, HOUR + 5 * MINUTE)
     shared.execute("update rota.stat_rollup set complete_to = %s", [HOUR])
     roll_up(hand, HOUR + 65 * MINUTE)
-    [one] = figures(hand).types
-    assert len(one.failed_by_release) == 20 and one.retried == 75
-    assert sorted(set(one.failed_by_release.values())) == [2, 3, 4, 5]
+    [row] = figures(hand).types
+    assert len(row.failed_by_release) == 20 and row.retried == 75
+    assert sorted(set(row.failed_by_release.values())) == [2, 3, 4, 5]
 
 
 @rule("M85")
@@ -377,13 +377,13 @@ def test_percentiles_are_exact_to_ten_percent(shared: Connection, hand: Hand) ->
         ended(shared, HOUR + MINUTE, job_type=name, ran=ran[::2])
         ended(shared, HOUR + 61 * MINUTE, job_type=name, ran=ran[1::2])
     roll_up(hand, HOUR + 70 * MINUTE)
-    for one in figures(hand).types:
+    for row in figures(hand).types:
         for share, ran_s, waited_s in (
-            (0.5, one.ran_p50_s, one.waited_p50_s),
-            (0.95, one.ran_p95_s, one.waited_p95_s),
+            (0.5, row.ran_p50_s, row.waited_p50_s),
+            (0.95, row.ran_p95_s, row.waited_p95_s),
         ):
             assert (
-                ran_s == waited_s == pytest.approx(times[one.job_type][int(share * 301)], rel=0.1)
+                ran_s == waited_s == pytest.approx(times[row.job_type][int(share * 301)], rel=0.1)
             )
 
 
@@ -411,7 +411,7 @@ def test_stats_and_a_rollup_read_the_end_of_a_day(connection: Connection) -> Non
     )
     assert roll_up(hand, now) <= 5
     stats = figures(hand)
-    assert sum(one.succeeded for one in stats.types) > 6_000 and stats.jobs["dead"] > 0
+    assert sum(row.succeeded for row in stats.types) > 6_000 and stats.jobs["dead"] > 0
 
     def read_of_history(operation: Callable[[], object]) -> int:
         """Return how many blocks of history it reads, and assert that it reads no table whole."""

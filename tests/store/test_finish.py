@@ -166,7 +166,7 @@ def test_one_batch_ends_jobs_in_every_way(shared: Connection) -> None:
     written = hand.settle(*decided)
     statuses: dict[int, str] = dict(shared.execute("select id, status from rota.jobs").fetchall())
     assert statuses == {job.id: transition.status.value for job, transition in decided}
-    assert {id_: one.status for id_, one in written.items()} == statuses
+    assert {id_: job.status for id_, job in written.items()} == statuses
     attempts = shared.execute(
         "select job, outcome, message, next_run_at is null from rota.attempt order by job"
     ).fetchall()
@@ -320,7 +320,7 @@ def test_what_a_handler_says_cannot_hold_up_the_others_of_its_batch(app: rota.Ap
     done = app.enqueue_many([*(speaks.new(which) for which in range(len(ends))), quiet.new()])
     report = app.drain()
     assert report.claimed == len(ends) + 1
-    jobs = [app.get(one.id) for one in done]
+    jobs = [app.get(job.id) for job in done]
     assert [job.status.value for job in jobs] == [
         "dead",
         "failed",

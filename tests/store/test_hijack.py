@@ -154,7 +154,7 @@ def _calls(made: Definition) -> Iterator[tuple[Function, list[str]]]:
                 arguments.append("")
             else:
                 arguments[-1] += sign
-        yield OURS[found[1]], [one.strip() for one in arguments if one.strip()]
+        yield OURS[found[1]], [argument.strip() for argument in arguments if argument.strip()]
 
 
 @rule("M45")

@@ -50,11 +50,11 @@ def _concurrently(
     """
     with psycopg.connect(database) as first, psycopg.connect(database, **options) as second:
         second.execute("select 1")
-        one = send.using(connection=first, key="k").enqueue()
+        made = send.using(connection=first, key="k").enqueue()
         again = send.using(connection=second, key="k").enqueue
         result = after_it_waited(connection, second, again, lambda: end(first))
         second.commit()
-    return one, result
+    return made, result
 
 
 @rule("M51")
@@ -92,8 +92,8 @@ def test_a_key_is_held_through_every_status_and_after_success(
     ends = {"succeeded": SUCCEED, "failed": FAIL, "dead": GIVE_UP, "queued": SNOOZE}
     first = {end: send.using(key=end).enqueue() for end in ends}
     hand.settle(*zip(hand.claim().jobs, ends.values(), strict=True))
-    for end, one in first.items():
-        assert send.using(key=end).enqueue() == rota.Enqueued(one.id, False, end)
+    for end, job in first.items():
+        assert send.using(key=end).enqueue() == rota.Enqueued(job.id, False, end)
     held: dict[str, bool] = dict(
         shared.execute("select key, expires_at is null from rota.idempotency").fetchall()
     )
@@ -192,4 +192,4 @@ def test_keys_differ_by_case_accent_and_space_and_belong_to_their_type(
 
     keys = ["k", "K", "k ", "ḱ", "k" * 255]
     done = [job_type.using(key=key).enqueue() for job_type in (send, other) for key in keys]
-    assert all(one.created for one in done)
+    assert all(job.created for job in done)

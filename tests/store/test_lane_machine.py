@@ -66,17 +66,17 @@ class Walk:
         can: dict[Callable[[Any], None], list[Any]] = {
             self.enqueue: [None] * (len(jobs) < JOBS),
             self.claim: [None],
-            self.end: [one for one in jobs if one.running],
-            self.end_and_pass: [one for one in jobs if one.running],
-            self.lose: [None] * any(one.running for one in jobs),
-            self.cancel: [one for one in jobs if not one.running],
-            self.retry: [one for one in jobs if not one.running and not one.is_due],
-            self.postpone: [one for one in jobs if not one.running and not one.holds],
+            self.end: [job for job in jobs if job.running],
+            self.end_and_pass: [job for job in jobs if job.running],
+            self.lose: [None] * any(job.running for job in jobs),
+            self.cancel: [job for job in jobs if not job.running],
+            self.retry: [job for job in jobs if not job.running and not job.is_due],
+            self.postpone: [job for job in jobs if not job.running and not job.holds],
             self.requeue: [None] * bool(self.dead),
         }
         weights = {self.enqueue: 3, self.claim: 2, self.end: 4, self.end_and_pass: 3}
         able = [do for do, on in can.items() if on]
-        [do] = self.chance.choices(able, [weights.get(one, 1) for one in able])
+        [do] = self.chance.choices(able, [weights.get(doing, 1) for doing in able])
         do(self.chance.choice(can[do]))
         return do.__name__
 
@@ -92,36 +92,36 @@ class Walk:
 
     def claim(self, _: None) -> None:
         """A worker claims all that it gets: those that came back, and the next of the lane."""
-        back = {one.id for one in self.live.values() if one.holds and not one.running}
+        back = {model.id for model in self.live.values() if model.holds and not model.running}
         expected = {id_ for id_ in back if self.live[id_].is_due}
-        expected |= {one.id for one in self._find_next()}
+        expected |= {model.id for model in self._find_next()}
         claimed = self.hand.claim().jobs
         assert {job.id for job in claimed} == expected
         for job in claimed:
-            one = self.live[job.id]
-            one.running, one.holds, one.is_parked = job, True, False
-        for one in self.live.values():
-            one.is_parked = not one.holds
+            model = self.live[job.id]
+            model.running, model.holds, model.is_parked = job, True, False
+        for model in self.live.values():
+            model.is_parked = not model.holds
 
-    def end(self, one: Modelled) -> None:
-        assert one.running is not None
+    def end(self, job: Modelled) -> None:
+        assert job.running is not None
         transition = self.chance.choice(ENDS)
-        ending = ops.Ending(one.running, transition, 0.1, frees_place=True)
+        ending = ops.Ending(job.running, transition, 0.1, frees_place=True)
         write: Callable[..., Any] = ops.finish if transition.status.is_over else ops.leave
         assert len(self.hand.run(write([ending], "1"))) == 1
-        one.running = None
-        one.is_due = transition.delay_s is None
+        job.running = None
+        job.is_due = transition.delay_s is None
         if transition.status in (Status.SUCCEEDED, Status.DEAD):
-            del self.live[one.id]
+            del self.live[job.id]
         if transition.status is Status.DEAD:
-            self.dead.add(one.id)
+            self.dead.add(job.id)
         self._promote()
 
-    def end_and_pass(self, one: Modelled) -> None:
+    def end_and_pass(self, ended: Modelled) -> None:
         """A job succeeds, and the next ones go to its worker: the parked ones before which no other
         is ready."""
-        assert one.running is not None
-        del self.live[one.id]
+        assert ended.running is not None
+        del self.live[ended.id]
         nexts = [next_ for next_ in self._find_next() if next_.is_parked]
         ready = [
             other.priority
@@ -130,10 +130,10 @@ class Walk:
         ]
         expected = {next_.id for next_ in nexts if next_.priority > max(ready, default=-1)}
         where = make_branches("default", priorities=PRIORITIES)
-        claims = [(one.running.id, one.running.claims, 0.1)]
+        claims = [(ended.running.id, ended.running.claims, 0.1)]
         done = self.hand.run(ops.finish_and_pass(claims, self.hand.who, where))
         assert done is not None
-        assert (done[0], {job.id for job in done[1].jobs}) == ({one.id}, expected)
+        assert (done[0], {job.id for job in done[1].jobs}) == ({ended.id}, expected)
         self._promote()
         for job in done[1].jobs:
             self.live[job.id].running = job
@@ -143,27 +143,27 @@ class Walk:
         expire(self.connection)
         self.connection.execute("update rota.job set losses = null where status = 'running'")
         self.hand.reap()
-        for one in self.live.values():
-            one.running = None
+        for job in self.live.values():
+            job.running = None
 
-    def cancel(self, one: Modelled) -> None:
-        self._act(ops.ActionRequest(Action.CANCEL, "ann"), one.id)
-        del self.live[one.id]
+    def cancel(self, job: Modelled) -> None:
+        self._act(ops.ActionRequest(Action.CANCEL, "ann"), job.id)
+        del self.live[job.id]
         self.hand.run(ops.sweep_rooms("", 10))
         self._promote()
 
-    def retry(self, one: Modelled) -> None:
+    def retry(self, job: Modelled) -> None:
         """A person lets a job that backs off run now."""
-        self._act(ops.ActionRequest(Action.RETRY, "ann"), one.id)
-        one.is_due = True
+        self._act(ops.ActionRequest(Action.RETRY, "ann"), job.id)
+        job.is_due = True
 
-    def postpone(self, one: Modelled) -> None:
+    def postpone(self, job: Modelled) -> None:
         """A person moves a job that has not begun to the end of the lane: it is due from now."""
-        moved = ops.Moved(priority=one.priority)
-        self._act(ops.ActionRequest(Action.RESCHEDULE, "ann", moved=moved), one.id)
+        moved = ops.Moved(priority=job.priority)
+        self._act(ops.ActionRequest(Action.RESCHEDULE, "ann", moved=moved), job.id)
         self.places += 1
-        one.place = self.places
-        one.is_parked = False
+        job.place = self.places
+        job.is_parked = False
         self.hand.run(ops.sweep_rooms("", 10))
         self._promote()
 
@@ -181,7 +181,7 @@ class Walk:
 
     def look(self) -> None:
         rows = self.connection.execute("select id from rota.job where in_lane").fetchall()
-        assert {one.id for one in self.live.values() if one.holds} == {row[0] for row in rows}
+        assert {job.id for job in self.live.values() if job.holds} == {row[0] for row in rows}
         assert len(rows) <= self.capacity
 
     # The model
@@ -192,9 +192,9 @@ class Walk:
 
     def _find_next(self) -> list[Modelled]:
         """The jobs that may take a place now, in their order."""
-        free = self.capacity - sum(one.holds for one in self.live.values())
-        waiting = [one for one in self.live.values() if not one.holds]
-        return sorted(waiting, key=lambda one: (-one.priority, one.place))[: max(0, free)]
+        free = self.capacity - sum(job.holds for job in self.live.values())
+        waiting = [job for job in self.live.values() if not job.holds]
+        return sorted(waiting, key=lambda job: (-job.priority, job.place))[: max(0, free)]
 
     def _act(self, request: ops.ActionRequest, id_: int) -> ops.Answer:
         [answer] = self.hand.run(ops.act(request, [id_]))
@@ -202,8 +202,8 @@ class Walk:
         return answer
 
     def _promote(self) -> None:
-        for one in self._find_next():
-            one.holds, one.is_parked = one.is_parked, False
+        for job in self._find_next():
+            job.holds, job.is_parked = job.is_parked, False
 
 
 @rule("M60")

@@ -130,10 +130,10 @@ def test_a_lane_with_a_capacity_runs_so_many_at_once_by_time_and_not_by_id(
     *_, fourth, third, second, first = insert(connection, 6, group_key="g", group_capacity=2)
     connection.execute("update rota.job set run_at = run_at - id * interval '1 minute'")
     hand = Hand(connection)
-    [one] = hand.claim(1).jobs
-    assert [one.id, *claim_ids(hand, 1)] == [first, second]
+    [running] = hand.claim(1).jobs
+    assert [running.id, *claim_ids(hand, 1)] == [first, second]
     assert claim_ids(hand) == []  # the others are parked
-    end(hand, one)
+    end(hand, running)
     [other] = hand.claim().jobs
     end(hand, other)
     assert [other.id, *claim_ids(hand)] == [third, fourth]
@@ -201,7 +201,7 @@ def test_the_end_of_an_attempt_keeps_or_frees_its_place_in_the_same_transaction(
         "dies and halts": ("halts", GIVE_UP, None),
     }
     jobs = {
-        lane: insert(connection, 2, group_key=lane, job_type=one[0]) for lane, one in ends.items()
+        lane: insert(connection, 2, group_key=lane, job_type=how[0]) for lane, how in ends.items()
     }
     hand = Hand(connection, types=TYPES)
     for job in hand.claim().jobs:
@@ -259,7 +259,7 @@ def test_a_place_goes_on_after_whatever_a_person_does_to_its_holder(connection: 
         "requeue": ("halts", GIVE_UP, "new"),
     }
     jobs = {
-        lane: insert(connection, 2, group_key=lane, job_type=one[0]) for lane, one in does.items()
+        lane: insert(connection, 2, group_key=lane, job_type=how[0]) for lane, how in does.items()
     }
     hand = Hand(connection, types=TYPES)
     for job in hand.claim().jobs:
@@ -302,7 +302,7 @@ def test_a_job_that_has_a_place_or_waits_for_one_can_be_moved_to_later(
     moved = ops.Moved(delay=timedelta(hours=1))
     request = ops.ActionRequest(Action.RESCHEDULE, "ann", moved=moved)
     answers = hand.run(ops.act(request, [second, fourth]))
-    assert [(one.answer, one.status) for one in answers] == [("done", "queued")] * 2
+    assert [(answer.answer, answer.status) for answer in answers] == [("done", "queued")] * 2
     assert statuses(connection) == [("queued", None), ("waiting", None), ("queued", None)]
     sweep(hand)
     assert claim_ids(hand) == [third]

@@ -51,7 +51,7 @@ def test_a_lane_shows_who_holds_it_and_how_many_wait_since_when(
     kept = insert("back-off", "failed", in_lane=True, group_capacity=2, run_at="2100-01-01Z")
     free, invoice = app.groups.list()
     assert (free.group_key, free.capacity, free.held, free.waiting) == ("back-off", 2, 1, 0)
-    assert [(one.id, one.status) for one in free.holders] == [(kept, "failed")]
+    assert [(holder.id, holder.status) for holder in free.holders] == [(kept, "failed")]
     assert free.oldest_due is None
     seen = (invoice.group_key, invoice.capacity, invoice.held, invoice.waiting)
     assert seen == ("invoice:1", 3, 1, 3)
@@ -137,7 +137,9 @@ def test_a_queue_is_capped_and_the_audit_log_says_by_whom_and_why(app: rota.App)
     assert app.queues.set_max_running("email", 5, by="ann") == 20
     assert app.queues.set_max_running("email", None, by="bob") == 5
     assert app.queues.concurrency_limits() == []
-    assert [(one.verb, one.queue, one.by, one.why, one.detail) for one in app.jobs.log()] == [
+    assert [
+        (entry.verb, entry.queue, entry.by, entry.why, entry.detail) for entry in app.jobs.log()
+    ] == [
         ("set_max_running", "email", "bob", None, {"from": 5, "to": None}),
         ("set_max_running", "email", "ann", None, {"from": 20, "to": 5}),
         ("set_max_running", "email", "ann", "their limit", {"from": None, "to": 20}),

@@ -250,7 +250,7 @@ def test_after_the_server_came_up_half_a_lease_is_left_to_those_who_could_not_re
     assert hand.renew(job) == {job.id}, "until then its holder may come back"
     expire(shared)
     up_for(shared, waits_s + 1)
-    assert [one.job for one in hand.reap()] == [job.id]
+    assert [loss.job for loss in hand.reap()] == [job.id]
 
 
 @rule("M33")
@@ -261,11 +261,11 @@ def test_a_worker_whose_own_connection_was_away_waits_as_long_and_a_fresh_one_do
     hand = Hand(shared)
     job = held(shared, hand)
     assert hand.reap(steady_s=19) == []
-    assert [one.job for one in hand.reap(steady_s=None)] == [job.id]
+    assert [loss.job for loss in hand.reap(steady_s=None)] == [job.id]
 
     [job] = hand.claim().jobs
     expire(shared)
-    assert [one.job for one in hand.reap(steady_s=21)] == [job.id]
+    assert [loss.job for loss in hand.reap(steady_s=21)] == [job.id]
 
 
 @rule("M31", "M33")
@@ -293,7 +293,7 @@ def test_a_step_of_the_servers_clock_moves_the_leases_along(
     )
     for _ in range(2):  # another worker notices it, too
         lost = hand.run(ops.reap(BEGINNING, 100, None, (step_s, 0.0)))[1]
-        assert [one.job for one in lost] == ([job.id] if leaves_s is None else [])
+        assert [loss.job for loss in lost] == ([job.id] if leaves_s is None else [])
         if leaves_s is None:
             break
         left = "select extract(epoch from locked_until - rota.clock())::int from rota.job"
@@ -308,7 +308,7 @@ def test_what_had_to_wait_is_found_though_the_passes_have_gone_on(shared: Connec
     shared.execute("update rota.job set locked_until = rota.clock() - interval '10 minutes'")
     now = hand.claim().started  # a pass that reads from here on would not see it
     up_for(shared, 61)
-    assert [one.job for one in hand.run(ops.reap(now, 100))[1]] == [job.id]
+    assert [loss.job for loss in hand.run(ops.reap(now, 100))[1]] == [job.id]
 
 
 @rule("M32")

@@ -236,10 +236,10 @@ def test_a_bulk_replaces_postpones_and_creates_in_the_order_of_its_jobs(
         ]
     ]
     answers = app.enqueue_many(jobs)
-    assert [one.change for one in answers] == [
+    assert [answer.change for answer in answers] == [
         *("replaced", None, "postponed", None, "replaced", "replaced", None)
     ]
-    assert [one.id for one in answers] == [
+    assert [answer.id for answer in answers] == [
         *(ids[2], answers[1].id, ids[0], ids[1], ids[2], answers[1].id, ids[0])
     ]
     assert connection.execute(
@@ -265,7 +265,7 @@ def test_two_bulks_that_replace_the_same_jobs_in_other_orders_do_not_deadlock(
         own = [*keys[number % 3 :: 1 + number % 2], *(f"{n:02}{number}" for n in range(10))]
         jobs = [index.using(key=key).new(number) for key in own]
         with psycopg.connect(database) as connection:
-            return sum(one.created for one in app.enqueue_many(jobs, connection=connection))
+            return sum(job.created for job in app.enqueue_many(jobs, connection=connection))
 
     with ThreadPoolExecutor(6) as pool:
         assert list(pool.map(produce, range(9))) == [10] * 9

@@ -117,12 +117,12 @@ def test_a_job_of_an_unknown_type_or_one_that_is_not_due_has_no_turn_before(
     insert(shared, job_type="foreign")
     shared.execute("insert into rota.job_type (name, max_running) values ('other', 5)")
     passed = finish(hand, job)
-    assert [one.id for one in passed.jobs] == [second]
+    assert [claimed.id for claimed in passed.jobs] == [second]
     [later] = insert(shared)
     shared.execute(
         "update rota.job set run_at = rota.clock() + interval '1 h' where id = %s", [later]
     )
-    assert [one.id for one in finish(hand, *passed.jobs).jobs] == [third]
+    assert [claimed.id for claimed in finish(hand, *passed.jobs).jobs] == [third]
 
 
 @pytest.mark.parametrize(
@@ -207,5 +207,5 @@ def test_a_suspect_is_passed_on_as_one(shared: Connection) -> None:
         "update rota.job set losses = 1, error_type = 'LeaseExpired' where id = %s", [second]
     )
     passed = finish(hand, job)
-    assert [one.id for one in passed.jobs] == [second]
+    assert [claimed.id for claimed in passed.jobs] == [second]
     assert passed.suspects == passed.unrecorded == {second}

@@ -239,13 +239,13 @@ def test_a_job_that_was_joined_does_not_start_before_the_joining_transaction_end
     database: str, connection: Connection, index: Index, way: str
 ) -> None:
     index.enqueue(1)
-    with psycopg.connect(database) as one, psycopg.connect(database) as other:
-        assert not _enqueue(index, one, way)
+    with psycopg.connect(database) as mine, psycopg.connect(database) as other:
+        assert not _enqueue(index, mine, way)
         if way not in ("replace", "postpone"):
             assert not _enqueue(index, other, way)  # joining needs no turn
             other.commit()
         assert Hand(connection).claim().jobs == []
-        one.commit()
+        mine.commit()
         assert len(Hand(connection).claim().jobs) == 1
 
 
@@ -316,12 +316,12 @@ def test_two_joiners_that_then_replace_do_not_deadlock(
     database: str, connection: Connection, index: Index
 ) -> None:
     index.enqueue(1)
-    with psycopg.connect(database) as one, psycopg.connect(database) as other:
-        for own in (one, other):
+    with psycopg.connect(database) as mine, psycopg.connect(database) as other:
+        for own in (mine, other):
             assert not _enqueue(index, own, "keep")
-        assert not _enqueue(index, one, "replace")
+        assert not _enqueue(index, mine, "replace")
         assert not after_it_waited(
-            connection, other, lambda: _enqueue(index, other, "replace"), one.commit
+            connection, other, lambda: _enqueue(index, other, "replace"), mine.commit
         )
 
 
@@ -330,13 +330,13 @@ def test_two_joiners_that_then_reschedule_do_not_deadlock(
     app: rota.App, database: str, connection: Connection, index: Index
 ) -> None:
     first = index.enqueue(1)
-    with psycopg.connect(database) as one, psycopg.connect(database) as other:
-        for own in (one, other):
+    with psycopg.connect(database) as mine, psycopg.connect(database) as other:
+        for own in (mine, other):
             assert not _enqueue(index, own, "keep")
-        one.execute("set lock_timeout = '5s'")
-        app.jobs.reschedule(first.id, delay="1h", connection=one)  # it need not wait for the other
+        mine.execute("set lock_timeout = '5s'")
+        app.jobs.reschedule(first.id, delay="1h", connection=mine)  # it need not wait for the other
         move = partial(app.jobs.reschedule, first.id, delay="2h", connection=other)
-        assert after_it_waited(connection, other, move, one.commit) == "queued"
+        assert after_it_waited(connection, other, move, mine.commit) == "queued"
         other.commit()
     assert connection.execute("select run_at > now() + '90 min' from rota.job").fetchone() == (
         True,

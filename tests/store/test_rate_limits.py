@@ -173,8 +173,8 @@ def test_two_connections_never_get_the_same_slot(limits: Limits, database: str) 
 
     def use(_: int) -> int:
         with psycopg.connect(database, autocommit=True) as own:
-            one = Limits(own)
-            return sum(len(one.insert(5) and one.claim()) + one.take() for _ in range(5))
+            limit = Limits(own)
+            return sum(len(limit.insert(5) and limit.claim()) + limit.take() for _ in range(5))
 
     with ThreadPoolExecutor(4) as pool:
         assert sum(pool.map(use, range(4))) == 50

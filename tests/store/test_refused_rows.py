@@ -100,15 +100,15 @@ def test_due_jobs_are_claimed_around_those_that_are_refused(
     hand = Hand(connection)
     first = hand.claim(5)
     assert [job.id for job in first.jobs] == [ids[1], ids[2], ids[4]]
-    assert [(one.id, one.queue, one.priority) for one in first.refused] == [
+    assert [(refused.id, refused.queue, refused.priority) for refused in first.refused] == [
         (job, "default", 0) for job in bad
     ]
-    assert all("not this one" in one.reason for one in first.refused)
-    assert [one.id for one in first.seen] == ids[:5]
+    assert all("not this one" in refused.reason for refused in first.refused)
+    assert [job.id for job in first.seen] == ids[:5]
     rest = hand.claim(refused=bad)
     assert ([job.id for job in rest.jobs], rest.refused) == (ids[5:], ())
     nothing = hand.claim()
-    assert (nothing.jobs, [one.id for one in nothing.refused]) == ([], bad)
+    assert (nothing.jobs, [refused.id for refused in nothing.refused]) == ([], bad)
     connection.execute("drop function refuse cascade")
     assert [job.id for job in hand.claim().jobs] == bad
 
@@ -123,7 +123,7 @@ def test_a_constraint_that_an_old_row_does_not_keep_stops_no_claim(
     )
     claimed = Hand(connection).claim(10)
     assert [job.id for job in claimed.jobs] == ids[1:10]
-    assert [one.id for one in claimed.refused] == ids[:1] and "mine" in claimed.refused[0].reason
+    assert [job.id for job in claimed.refused] == ids[:1] and "mine" in claimed.refused[0].reason
 
 
 @rule("M2", "M15")
@@ -137,7 +137,7 @@ def test_a_claim_in_sql_goes_on_around_those_that_are_refused(
     claim = "select array_agg(id order by id) from rota.claim('default', array['t'], 'w', %s)"
     assert shared.execute(claim, [2]).fetchone() == ([ids[1], ids[4]],)
     assert (
-        all(one and "refuses job" in one and "not this one" in one for one in said)
+        all(text and "refuses job" in text and "not this one" in text for text in said)
         and len(said) == 3
     )
     assert shared.execute(claim, [JOBS]).fetchone() == (ids[5:],)
@@ -175,7 +175,7 @@ def test_a_claim_around_the_refused_takes_what_a_claim_takes(
         connection.execute("rollback to before")
     connection.execute("rollback")
     # A savepoint of its own is a transaction, too: the snapshots differ.
-    taken = [[replace(one, snapshot="") for one in claims] for claims in taken]
+    taken = [[replace(claim, snapshot="") for claim in claims] for claims in taken]
     assert taken[0] == taken[1]
     assert len(taken[0][0].jobs) == 5 and taken[0][1].jobs and taken[0][1].paused == {"paused"}
 

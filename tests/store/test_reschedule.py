@@ -14,7 +14,7 @@ from rota.model.job import Action, Status
 from rota.store import ops
 from rota.store.statements import Statements
 from tests.store.planned import set_clock
-from tests.store.work import FAIL, Connection, Hand, after_it_waited, insert, one
+from tests.store.work import FAIL, Connection, Hand, after_it_waited, fetch, insert
 from tests.support.rules import rule
 
 NOON = datetime(2026, 1, 14, 12, tzinfo=UTC)
@@ -29,7 +29,7 @@ def _row(connection: Connection, job: int) -> dict[str, Any]:
 
 
 def _detail(connection: Connection) -> Any:
-    return one(connection, "select detail from rota.action order by id desc limit 1")[0]
+    return fetch(connection, "select detail from rota.action order by id desc limit 1")[0]
 
 
 @rule("M22", "M87")
@@ -60,7 +60,7 @@ def test_a_job_moves_and_the_log_has_both_places_and_nothing_else_changes(
         "from": {"run_at": "2026-01-14T13:00:00+00:00", "priority": 0, "queue": "default"},
         "to": {"run_at": "2026-01-14T15:00:00+00:00", "priority": 7, "queue": "slow"},
     }
-    assert one(shared, "select job, expires_at from rota.idempotency") == (job, None)
+    assert fetch(shared, "select job, expires_at from rota.idempotency") == (job, None)
 
 
 @rule("M22")
@@ -95,7 +95,7 @@ def test_a_due_job_goes_to_the_end_of_its_line_where_workers_look(
     assert found.run_at == NOON
     hand = Hand(shared, queues=["default", "other"], priorities=[0, 5])
     claimed = hand.claim(after=NOON - timedelta(seconds=1)).jobs  # its frontiers have passed 11:00
-    assert [one.id for one in claimed] == [job]
+    assert [taken.id for taken in claimed] == [job]
 
 
 @rule("M81", "M87")
@@ -154,7 +154,7 @@ def test_of_a_claim_and_a_reschedule_one_wins_and_nothing_is_half_done(
     assert (answer.answer, answer.status) == ("refused", "running")
     after = _row(second, first)
     assert (after["queue"], after["run_at"]) == (before["queue"], before["run_at"])
-    assert one(second, "select count(*) from rota.action") == (0,)
+    assert fetch(second, "select count(*) from rota.action") == (0,)
     with psycopg.connect(database) as person:
         Hand(person).run(ops.act(request, [other]))
         assert Hand(connection).claim().jobs == [], "its row is locked"

@@ -201,11 +201,11 @@ async def test_who_has_read_a_tick_that_another_has_done_since_enqueues_nothing(
     put(connection, overlap="allow")
     connection.execute("update rota.schedule set next_run_at = '2026-03-01 12:00Z'")
     set_clock(connection, "2026-03-01 12:00:00")
-    one, other = Hand(connection), Hand(second)
-    agenda = one.run(ops.schedules_due(EVER, 10))
+    hand, other = Hand(connection), Hand(second)
+    agenda = hand.run(ops.schedules_due(EVER, 10))
     late = other.run(ops.schedules_due(EVER, 10)).due[0]
     decided = plan(late, agenda.now)
-    done = one.run(ops.advance(agenda.due[0], decided))
+    done = hand.run(ops.advance(agenda.due[0], decided))
     assert isinstance(done, list) and len(done) == 1
     assert other.run(ops.advance(late, decided)) is None
     assert ticks(connection) == [("12:00", "queued")]

@@ -88,12 +88,12 @@ def test_the_schema_is_the_one_in_the_snapshot(connection: psycopg.Connection[Tu
 def test_ten_migrations_that_start_at_once_apply_each_file_once(empty_database: str) -> None:
     together = Barrier(10)
 
-    def one(_: int) -> Migrated:
+    def migrate_at_once(_: int) -> Migrated:
         together.wait(30)
         return migrate(empty_database)
 
     with ThreadPoolExecutor(10) as pool:
-        applied = list(pool.map(one, range(10)))
+        applied = list(pool.map(migrate_at_once, range(10)))
     assert sorted(applied, key=lambda did: len(did.applied)) == [NOTHING] * 9 + [ALL]
     with _connect(empty_database) as connection:
         recorded = connection.execute("select name from rota.migration order by number").fetchall()

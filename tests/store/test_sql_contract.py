@@ -138,7 +138,7 @@ def test_a_producer_of_python_enqueues_one_many_and_with_every_option(
     assert not work.using(**options).enqueue(2).created
     new = [work.new(number) for number in range(1_500)]
     many = app.enqueue_many([*new, work.using(key="k").new(2)])
-    assert [one.created for one in many] == [True] * len(new) + [False]
+    assert [job.created for job in many] == [True] * len(new) + [False]
     for refused in (app.find, app.sync):
         with pytest.raises(rota.errors.SchemaError, match="lacks a privilege"):
             refused()
@@ -220,10 +220,12 @@ def test_a_reader_can_do_all_that_only_reads(
         reader.queues.stats().jobs["queued"],
     ) == (2, 0, 1)
     assert (
-        [one.name for one in reader.schedules.list()] == [reader.schedules.get("s").name] == ["s"]
+        [schedule.name for schedule in reader.schedules.list()]
+        == [reader.schedules.get("s").name]
+        == ["s"]
     )
     assert (reader.schedules.runs("s"), reader.queues.pauses()) == ([], [])
-    assert ([one.id for one in reader.find(batch=1)], reader.batches.get(1).total) == ([1], 1)
+    assert ([job.id for job in reader.find(batch=1)], reader.batches.get(1).total) == ([1], 1)
     reader.close()
     with (
         psycopg.connect(_as(database, roles["my_reader"])) as own,
@@ -373,7 +375,7 @@ def test_of_the_functions_with_the_owner_s_rights_a_role_may_call_what_the_page_
             [name],
         ).fetchall()
         named = set(re.findall(r"rota\.(\w+)", " ".join(granted)))
-        assert {one for (one,) in may} == ANYBODY | named, role
+        assert {function for (function,) in may} == ANYBODY | named, role
 
 
 @rule("M15")

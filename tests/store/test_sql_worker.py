@@ -63,7 +63,7 @@ class Shell:
         """Let the next claim look from the beginning, as one a minute does."""
         self.seen["whole_at"] = "2026-01-01 00:00:00+00"
 
-    def one(self) -> tuple[int, int]:
+    def claim_job(self) -> tuple[int, int]:
         (job,) = self.claim()
         return job["id"], job["claims"]
 
@@ -98,7 +98,7 @@ def test_a_job_claimed_in_sql_is_leased_by_its_type_and_what_it_came_to_is_seen_
     (job,) = shell.claim()
     assert job["timeout"] == timedelta(minutes=5)
     shell.call("enqueue", "t", timeout="90 s")
-    assert [one["timeout"] for one in shell.claim()] == [timedelta(seconds=90)]
+    assert [claimed["timeout"] for claimed in shell.claim()] == [timedelta(seconds=90)]
     assert (job["id"], job["payload"], job["attempt"], job["max_attempts"], made["created"]) == (
         made["id"],
         {"a": 1},
@@ -137,7 +137,7 @@ def test_a_worker_in_sql_that_lost_its_lease_can_write_nothing(
     shell: Shell, shared: Connection
 ) -> None:
     insert(shared)
-    job, claim = shell.one()
+    job, claim = shell.claim_job()
     expire(shared)
     assert len(Hand(shared).reap()) == 1
     after = _row(shared, job)
@@ -153,7 +153,7 @@ def test_the_number_of_a_job_that_no_worker_holds_is_no_claim(
 ) -> None:
     (queued,) = insert(shared)
     assert set(_tried(shell, queued, 0).values()) == {LOST}
-    job, claim = shell.one()
+    job, claim = shell.claim_job()
     shell.call("fail", job, claim, "Error", fatal=True)
     assert set(_tried(shell, job, claim + 1).values()) == {LOST}
     assert _row(shared, job)["status"] == "dead"
@@ -165,7 +165,7 @@ def test_asked_again_after_a_lost_answer_an_end_says_the_same(
     shell: Shell, shared: Connection
 ) -> None:
     insert(shared, 2)
-    (first, claim), (second, other) = shell.one(), shell.one()
+    (first, claim), (second, other) = shell.claim_job(), shell.claim_job()
     assert [shell.call("succeed", first, claim)[0]["succeed"] for _ in range(2)] == [
         "succeeded"
     ] * 2
@@ -182,7 +182,7 @@ def test_a_failure_follows_the_plan_stored_with_the_type_as_in_python(
     shell.call("worker_declare", "t", max_attempts=3, retry_after=["10 s", "60 s"])
     insert(shared)
     for attempt, plan_s in ((1, 10.0), (2, 60.0)):
-        job, claim = shell.one()
+        job, claim = shell.claim_job()
         (answer,) = shell.call(
             "fail", job, claim, "OSError", "no route to host", response_code=503, stack="a\nb"
         )
@@ -197,7 +197,7 @@ def test_a_failure_follows_the_plan_stored_with_the_type_as_in_python(
             503,
         )
         shared.execute("update rota.job set run_at = now()")
-    job, claim = shell.one()
+    job, claim = shell.claim_job()
     assert shell.call("fail", job, claim, "OSError")[0]["status"] == "dead"
     kept = shared.execute(
         "select attempt, outcome, worker, verdict from rota.attempt order by attempt"
@@ -214,7 +214,7 @@ def test_a_failure_may_be_fatal_or_say_itself_when_to_try_again(
     shell: Shell, shared: Connection
 ) -> None:
     insert(shared, 2)
-    (first, claim), (second, other) = shell.one(), shell.one()
+    (first, claim), (second, other) = shell.claim_job(), shell.claim_job()
     assert shell.call("fail", first, claim, "ValueError", "bad", fatal=True)[0]["status"] == "dead"
     assert _row(shared, first)["verdict"] == "fatal"
     (answer,) = shell.call("fail", second, other, "Busy", retry_after=timedelta(minutes=7))
@@ -332,7 +332,7 @@ def test_a_renewal_says_whether_a_cancel_was_requested_and_what_then_ends_is_can
     shell: Shell, shared: Connection, app: rota.App
 ) -> None:
     insert(shared, 3)
-    held = [shell.one() for _ in range(3)]
+    held = [shell.claim_job() for _ in range(3)]
     (kept,) = shell.call("worker_renew", *held[0])
     assert (kept["cancel_requested"], kept["cancel_reason"]) == (False, None)
     for job, _ in held:
@@ -351,7 +351,7 @@ def test_a_renewal_extends_the_lease_by_the_type_s_also_while_the_worker_s_row_i
     shell = Shell(connection)
     shell.call("worker_declare", "t", lease="1 h")
     insert(connection)
-    job, claim = shell.one()
+    job, claim = shell.claim_job()
     connection.execute(
         "update rota.job set locked_until = now() + interval '1 s'; update rota.worker set "
         "heartbeat_at = now() - interval '1 min'"
@@ -367,7 +367,7 @@ def test_a_worker_in_sql_lets_a_job_wait_for_others_and_reads_what_came_of_them(
     shell: Shell, shared: Connection
 ) -> None:
     insert(shared, 3)
-    (job, claim), *others = shell.one(), shell.one(), shell.one()
+    (job, claim), *others = shell.claim_job(), shell.claim_job(), shell.claim_job()
     assert shell.call("worker_results", job, claim) == []
     ids = [id_ for id_, _ in others]
     (answer,) = shell.call("worker_wait_for", job, claim, ids)
@@ -376,7 +376,7 @@ def test_a_worker_in_sql_lets_a_job_wait_for_others_and_reads_what_came_of_them(
     shell.call("succeed", *others[0], Jsonb({"rows": 3}))
     shell.call("fail", *others[1], "Error", "no route", fatal=True)
     assert shared.execute("select released from rota.waits_sweep('job ', 10)").fetchone() == (1,)
-    (again, claim) = shell.one()
+    (again, claim) = shell.claim_job()
     assert again == job
     assert [tuple(row.values()) for row in shell.call("worker_results", job, claim)] == [
         (ids[0], ids[0], "succeeded", {"rows": 3}, None, None),
@@ -387,7 +387,7 @@ def test_a_worker_in_sql_lets_a_job_wait_for_others_and_reads_what_came_of_them(
 @rule("M15")
 def test_a_wait_in_sql_that_makes_no_sense_is_refused(shell: Shell, shared: Connection) -> None:
     insert(shared)
-    job, claim = shell.one()
+    job, claim = shell.claim_job()
     waits: list[tuple[Any, str, str]] = [
         ([], "continue", "one at least"),
         ([0], "continue", "must be ids"),
@@ -406,7 +406,7 @@ def test_a_snoozed_job_waits_and_one_handed_back_is_due_at_once_both_uncharged(
     shell: Shell, shared: Connection
 ) -> None:
     insert(shared, 2)
-    (first, claim), (second, other) = shell.one(), shell.one()
+    (first, claim), (second, other) = shell.claim_job(), shell.claim_job()
     (answer,) = shell.call("snooze", first, claim, timedelta(minutes=5))
     row = _row(shared, first)
     assert (row["status"], row["attempts"], answer["run_at"] - row["updated_at"]) == (
@@ -470,7 +470,7 @@ def test_a_job_under_a_former_name_goes_to_the_worker_of_the_new_one_under_that_
 ) -> None:
     shell.call("worker_declare", "t", aliases=["old"])
     (job,) = insert(shared, job_type="old")
-    assert [(one["id"], one["job_type"]) for one in shell.claim()] == [(job, "t")]
+    assert [(claimed["id"], claimed["job_type"]) for claimed in shell.claim()] == [(job, "t")]
 
 
 @rule("M14", "M15")
@@ -519,7 +519,7 @@ def test_what_becomes_claimable_behind_the_frontier_is_found_when_asked_for_or_a
 ) -> None:
     job, reaped = insert(shared, 2, run_at="2026-01-01 00:00:00+00")
     shared.execute("update rota.job set run_at = '2026-01-01' where id = %s", [job])
-    held = {one["id"]: one["claims"] for one in shell.claim(3)}
+    held = {claimed["id"]: claimed["claims"] for claimed in shell.claim(3)}
     shell.claim()  # reached the end
     shell.call("worker_hand_back", job, held[job])
     shared.execute("update rota.job set run_at = '2026-01-01' where id = %s", [job])
@@ -576,7 +576,7 @@ def test_a_request_to_look_back_that_commits_after_the_claim_is_heeded_by_the_ne
     shell = Shell(connection)
     job, *_ = insert(connection, 2, run_at="2026-01-01 00:00:00+00")
     connection.execute("update rota.job set run_at = '2026-01-01' where id = %s", [job])
-    held = {one["id"]: one["claims"] for one in shell.claim(2)}
+    held = {claimed["id"]: claimed["claims"] for claimed in shell.claim(2)}
     shell.claim()
     with second.transaction():
         second.execute("select rota.worker_hand_back(%s, %s)", [job, held[job]])
@@ -592,7 +592,7 @@ def test_a_request_to_look_back_holds_for_the_lower_priorities_until_they_are_lo
     (low,) = insert(shared, priority=0)
     urgent = insert(shared, 3, priority=10)
     shared.execute("update rota.job set run_at = '2026-01-01' where id = %s", [low])
-    held = {one["id"]: one["claims"] for one in shell.claim(10)}
+    held = {claimed["id"]: claimed["claims"] for claimed in shell.claim(10)}
     shell.claim()
     urgent = insert(shared, 2, priority=10)
     shell.call("worker_hand_back", low, held[low])
@@ -620,7 +620,7 @@ def _come_to_the_end(shell: Shell, connection: Connection) -> None:
     """Let a worker see all of its queue, at noon."""
     set_clock(connection, "2026-03-01 12:00:00")
     insert(connection)
-    shell.one()
+    shell.claim_job()
     assert shell.ids() == []
 
 
@@ -656,7 +656,7 @@ def test_what_a_shell_says_of_an_error_is_stored_on_one_line_without_secrets(
         "first\nsecond\t\x1b[31mred \u2028 postgres://me:p/w@db/x password=hunter2 "
         '{"api_key": "a b"} ' + "x" * 900
     )
-    job, claim = shell.one()
+    job, claim = shell.claim_job()
     shell.call("fail", job, claim, "My\nError", text, stack="line 1\n token = abc1\x07\nline 3")
     row = _row(shared, job)
     assert row["error_type"] == "My Error" and len(row["last_error"]) == 500
@@ -698,7 +698,7 @@ def test_a_result_that_is_too_large_is_left_out_with_a_warning(
     insert(shared)
     heard: list[str] = []
     shared.add_notice_handler(lambda notice: heard.append(notice.message_primary or ""))
-    job, claim = shell.one()
+    job, claim = shell.claim_job()
     shell.call("succeed", job, claim, Jsonb("x" * 70_000))
     assert heard == [f"the result of job {job} is over 64 KiB and is not kept"]
     assert (_row(shared, job)["status"], _row(shared, job)["result"]) == ("succeeded", None)
@@ -707,7 +707,7 @@ def test_a_result_that_is_too_large_is_left_out_with_a_warning(
 @rule("M15", "M13")
 def test_the_first_end_of_a_day_makes_the_day_s_partition(shell: Shell, shared: Connection) -> None:
     insert(shared, 3)
-    held = [shell.one() for _ in range(3)]
+    held = [shell.claim_job() for _ in range(3)]
     for function, more in (("succeed", ()), ("fail", ("Error",)), ("worker_hand_back", ())):
         drop_days(shared, "job_history", "attempt")
         shell.call(function, *held.pop(), *more)

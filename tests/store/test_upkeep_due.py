@@ -74,7 +74,7 @@ def test_a_part_is_due_when_there_is_something_for_it_and_no_other_is(
     answer = ask(shared, parts)
     part = thing.partition(" of ")[0]
     assert answer is not None and answer.due == [part]
-    answer = ask(shared, [one for one in parts if one != part])
+    answer = ask(shared, [other for other in parts if other != part])
     assert answer is not None and answer.due == [], "only those that ask get an answer"
 
 

@@ -39,7 +39,7 @@ def shop(app: rota.App) -> rota.App:
         if not ctx.results:
             raise rota.WaitFor(pages, on_failure=on_failure)  # type: ignore[arg-type]
         told = (ctx.results[id_] for id_ in pages)
-        return [[one.outcome, one.result, one.error] for one in told]
+        return [[result.outcome, result.result, result.error] for result in told]
 
     app.sync()
     return app
@@ -68,7 +68,7 @@ def work(connection: Connection) -> list[Any]:
             if job.job_type == "page":
                 transition = _end_page(job.payload["n"])
             elif told:
-                said += [[(one.outcome, one.result, one.error) for one in told]]
+                said += [[(result.outcome, result.result, result.error) for result in told]]
                 transition = SUCCEED
             else:
                 wait = rota.WaitFor(

@@ -63,10 +63,10 @@ def after_it_waited(
 
 def count(connection: Connection) -> int:
     """How many jobs others see."""
-    return int(one(connection, "select count(*) from rota.job")[0])
+    return int(fetch(connection, "select count(*) from rota.job")[0])
 
 
-def one(connection: Connection, query: str) -> TupleRow:
+def fetch(connection: Connection, query: str) -> TupleRow:
     [row] = connection.execute(query.encode()).fetchall()
     return row
 

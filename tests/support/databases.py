@@ -61,7 +61,7 @@ class Databases:
         self._dropping.close()
 
     @contextmanager
-    def one(self) -> Iterator[str]:
+    def lend(self) -> Iterator[str]:
         """The name of a database for one test."""
         name, self._next = self._next or self._make(), None  # a refused one belongs to no test
         self._making.wait()

@@ -35,7 +35,7 @@ class Post:
     @property
     def addresses(self) -> list[str]:
         """Whom the mails that it took are for, in order."""
-        return [str(one["To"]) for one in self.taken]
+        return [str(message["To"]) for message in self.taken]
 
     def _say(self, say: Say | None, verb: str, address: str) -> str | None:
         at = f"{verb} {address}"

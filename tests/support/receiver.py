@@ -42,7 +42,7 @@ class Receiver:
 
     def of(self, path: str) -> list[Request]:
         """Return what came to a path."""
-        return [one for one in self.requests if one.path == path]
+        return [request for request in self.requests if request.path == path]
 
 
 @contextmanager

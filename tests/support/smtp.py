@@ -77,7 +77,7 @@ class Server:
         if verb == "EHLO":
             is_tls = writer.get_extra_info("ssl_object") is not None
             lines = ["here", *(self.offers_in_tls if is_tls else self.offers)]
-            usual = "\r\n".join(f"250-{one}" for one in lines[:-1])
+            usual = "\r\n".join(f"250-{line}" for line in lines[:-1])
             await answer(verb, f"{usual}\r\n250 {lines[-1]}".strip())
         elif verb == "DATA":
             if await answer(verb, "354 go on"):

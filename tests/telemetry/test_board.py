@@ -27,8 +27,12 @@ BOARD: dict[str, Any] = json.loads((DOCS / "operate/prometheus/rota.grafana.json
 RULES: dict[str, Any] = yaml.safe_load((DOCS / "operate/prometheus/rota.rules.yaml").read_text())
 QUERIES = [
     *(target["expr"] for panel in BOARD["panels"] for target in panel["targets"]),
-    *(one["query"]["query"] for one in BOARD["templating"]["list"] if one["type"] == "query"),
-    *(one["expr"] for group in RULES["groups"] for one in group["rules"]),
+    *(
+        variable["query"]["query"]
+        for variable in BOARD["templating"]["list"]
+        if variable["type"] == "query"
+    ),
+    *(alert["expr"] for group in RULES["groups"] for alert in group["rules"]),
 ]
 OF_PROMETHEUS = {"job", "instance", "le"}
 

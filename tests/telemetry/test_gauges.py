@@ -19,12 +19,12 @@ from tests.worker.table import Connection
 def read(app: rota.App) -> dict[tuple[str, str], float]:
     """The gauges by name and label."""
     found = app.queues.metrics()
-    values = {(one.name, "".join(one.labels.values())): one.value for one in found}
+    values = {(gauge.name, "".join(gauge.labels.values())): gauge.value for gauge in found}
     assert len(values) == len(found)
-    assert {one.name: [*one.labels] for one in found} == {
+    assert {gauge.name: [*gauge.labels] for gauge in found} == {
         name: [label] if label else []
         for name, (label, _) in GAUGES.items()
-        if any(one.name == name for one in found)
+        if any(gauge.name == name for gauge in found)
     }
     return values
 
@@ -142,10 +142,12 @@ def test_the_command_prints_what_prometheus_reads_and_the_same_in_json(
 ) -> None:
     insert(connection, 2, queue='a "queue"\\ of\nmine')
     rota = Here(tmp_path, ROTA_DATABASE_URL=database)
-    families = {one.name: one for one in text_string_to_metric_families(rota.ok("metrics").out)}
-    assert {one.type for one in families.values()} == {"gauge"}
+    families = {
+        family.name: family for family in text_string_to_metric_families(rota.ok("metrics").out)
+    }
+    assert {family.type for family in families.values()} == {"gauge"}
     [due] = families["rota_due_jobs"].samples
     assert (due.labels, due.value) == ({"queue": 'a "queue"\\ of\nmine'}, 2.0)
     found = rota.ok("metrics", "--json").json["metrics"]
     assert {"name": "rota_due_jobs", "labels": due.labels, "value": 2.0} in found
-    assert {one["name"] for one in found} == families.keys()
+    assert {gauge["name"] for gauge in found} == families.keys()

@@ -45,7 +45,7 @@ class Traced:
         found = self.exporter.get_finished_spans()
         return [span for span in found if name is None or span.name == name]
 
-    def one(self, name: str) -> ReadableSpan:
+    def span(self, name: str) -> ReadableSpan:
         [span] = self.spans(name)
         return span
 
@@ -86,13 +86,13 @@ def test_a_request_its_enqueue_and_the_first_attempt_are_one_trace(traced: Trace
     with tracer.start_as_current_span("POST /orders") as request:
         job = mail.enqueue("ada@example.org")
     app.drain()
-    sent, ran = traced.one("enqueue mail"), traced.one("run mail")
+    sent, ran = traced.span("enqueue mail"), traced.span("run mail")
     trace_id = request.get_span_context().trace_id
     assert {ids(span)[0] for span in traced.spans()} == {trace_id}
     assert parent(sent) == request.get_span_context().span_id
     assert parent(ran) == ids(sent)[1]
-    assert parent(traced.one("enqueue second")) == ids(ran)[1]
-    assert parent(traced.one("run second")) == ids(traced.one("enqueue second"))[1]
+    assert parent(traced.span("enqueue second")) == ids(ran)[1]
+    assert parent(traced.span("run second")) == ids(traced.span("enqueue second"))[1]
     assert (sent.kind, ran.kind) == (SpanKind.PRODUCER, SpanKind.CONSUMER)
     assert dict(sent.attributes or {}) == {
         "messaging.system": "rota",
@@ -142,12 +142,14 @@ def test_a_retry_and_a_long_wait_are_roots_with_a_link_to_the_enqueue_and_so_is_
     app.drain()
     first, again, requeued = traced.spans("run shaky")
     late, scheduled = traced.spans("run late")
-    sent = traced.one("enqueue shaky")
+    sent = traced.span("enqueue shaky")
     assert parent(first) == ids(sent)[1] and not first.links
-    of_late = traced.one("enqueue late")
+    of_late = traced.span("enqueue late")
     for root, origin in ((again, sent), (requeued, sent), (late, of_late)):
         assert root.parent is None and ids(root)[0] != ids(origin)[0]
-        assert [(one.context.trace_id, one.context.span_id) for one in root.links] == [ids(origin)]
+        assert [(link.context.trace_id, link.context.span_id) for link in root.links] == [
+            ids(origin)
+        ]
     assert (again.attributes or {})["rota.job.attempt"] == 2
     assert (requeued.attributes or {})["rota.job.origin"] == job.id
     assert scheduled.parent is None and not scheduled.links
@@ -172,13 +174,13 @@ def test_no_span_has_a_payload_and_errors_are_masked(traced: Traced) -> None:
     told = "".join(span.to_json() for span in traced.spans())
     for word in ("4929-1234", "private words", "hunter2"):
         assert word not in told, word
-    failed = traced.one("run pay")
+    failed = traced.span("run pay")
     assert failed.status.status_code is StatusCode.ERROR
     assert (failed.attributes or {})["error.type"] == "ValueError"
     [event] = failed.events
     assert "refused" in str((event.attributes or {})["exception.message"])
     assert "in pay" in str((event.attributes or {})["exception.stacktrace"])
-    snoozed = traced.one("run put_off")
+    snoozed = traced.span("run put_off")
     assert (snoozed.attributes or {})["rota.outcome"] == "Snooze"
     assert snoozed.status.status_code is StatusCode.UNSET
 
@@ -198,13 +200,13 @@ def test_many_jobs_of_one_call_have_one_span_and_a_call_of_many_links_to_all(
     app.enqueue_many([index.new(Item(n)) for n in range(3)])
     app.enqueue_many([index.new(Item(3)), other.new()])
     app.drain()
-    first, mixed = traced.spans("enqueue index")[0], traced.one("enqueue")
+    first, mixed = traced.spans("enqueue index")[0], traced.span("enqueue")
     assert (first.attributes or {})["messaging.batch.message_count"] == 3
     assert "messaging.destination.name" not in (mixed.attributes or {})
-    run = traced.one("run index")
+    run = traced.span("run index")
     assert run.parent is None and (run.attributes or {})["messaging.batch.message_count"] == 4
-    assert {one.context.trace_id for one in run.links} == {ids(first)[0], ids(mixed)[0]}
-    assert parent(traced.one("run other")) == ids(mixed)[1]
+    assert {link.context.trace_id for link in run.links} == {ids(first)[0], ids(mixed)[0]}
+    assert parent(traced.span("run other")) == ids(mixed)[1]
 
 
 @rule("M12")
@@ -252,19 +254,19 @@ def test_log_lines_of_a_handler_and_of_its_end_have_its_trace(traced: Traced) ->
 
     job = fails.enqueue()
     level = own.level
-    for one in (shop, own):
-        one.addHandler(handler)
+    for logger in (shop, own):
+        logger.addHandler(handler)
     own.setLevel(logging.INFO)
     try:
         app.drain()
     finally:
         own.setLevel(level)
-        for one in (shop, own):
-            one.removeHandler(handler)
+        for logger in (shop, own):
+            logger.removeHandler(handler)
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
     [said] = [line for line in lines if line["message"] == "looking"]
     [dead] = [line for line in lines if line.get("event") == "JobDead"]
-    trace_id, span_id = ids(traced.one("run fails"))
+    trace_id, span_id = ids(traced.span("run fails"))
     for line in (said, dead):
         assert line["trace_id"] == f"{trace_id:032x}" and line["span_id"] == f"{span_id:016x}"
         assert line["job"] == job.id

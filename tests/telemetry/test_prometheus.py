@@ -83,7 +83,7 @@ def test_nothing_of_the_libraries_is_imported_unless_an_integration_is() -> None
     libraries = "prometheus_client", "opentelemetry", "sentry_sdk", "pydantic"
     code = (
         "import sys, rota, rota.cli; rota.Enqueued(1, True, 'queued').to_dict(); "
-        f"print([one for one in {libraries!r} if one in sys.modules])"
+        f"print([name for name in {libraries!r} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
@@ -94,10 +94,10 @@ async def test_one_worker_of_two_serves_the_gauges(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     apps = [rota.App(database), rota.App(database)]
-    for one in apps:
-        one.job("a")(lambda: None)
-        prometheus.instrument(one, registry=CollectorRegistry())
-    renders = [one._metrics for one in apps]
+    for app in apps:
+        app.job("a")(lambda: None)
+        prometheus.instrument(app, registry=CollectorRegistry())
+    renders = [app._metrics for app in apps]
     assert renders[0] is not None and renders[1] is not None
     async with work(apps[1]):
         async with work(apps[0], signals=True):
@@ -142,7 +142,7 @@ async def test_a_database_that_hangs_holds_up_no_counter(
             for count in (1, 2):
                 assert ("rota_dead_jobs",) not in read(await asyncio.to_thread(render))
                 assert registry.get_sample_value("rota_gauge_failures_total") == count
-            readers = [one for one in threading.enumerate() if one.name == "rota-gauges"]
+            readers = [thread for thread in threading.enumerate() if thread.name == "rota-gauges"]
             assert len(readers) == 1
         readers[0].join(30)
         assert ("rota_dead_jobs",) in read(await asyncio.to_thread(render))
@@ -266,7 +266,7 @@ def test_the_parent_sums_its_processes_also_one_that_was_killed(
     insert(connection, 1, job_type="fail")
     done = ("rota_attempts_total", "work", "succeeded")
     failed = ("rota_attempts_total", "fail", "dead")
-    eventually(lambda: [scrape(free_port).get(one) for one in (done, failed)] == [6, 1])
+    eventually(lambda: [scrape(free_port).get(labels) for labels in (done, failed)] == [6, 1])
     seen = scrape(free_port)
     assert seen["rota_worker_processes", "app-1", rota.__version__] == 2
     assert ("rota_dead_jobs",) in seen  # of one of them

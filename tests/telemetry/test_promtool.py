@@ -42,7 +42,9 @@ FIRE = {  # the minute, which has fired by then, its labels and its summary
 
 @rule("M85", "M86")
 def test_rules_fire_when_they_should_and_say_what_to_do(tmp_path: Path) -> None:
-    texts = {one["alert"]: one["annotations"]["description"] for one in RULES["groups"][0]["rules"]}
+    texts = {
+        alert["alert"]: alert["annotations"]["description"] for alert in RULES["groups"][0]["rules"]
+    }
     expected = [
         {
             "eval_time": f"{minute}m",
@@ -87,5 +89,8 @@ def test_rules_fire_when_they_should_and_say_what_to_do(tmp_path: Path) -> None:
 
 
 def _severity(alert: str) -> str:
-    of = {one["alert"]: one["labels"]["severity"] for one in RULES["groups"][0]["rules"]}
+    of = {
+        declared["alert"]: declared["labels"]["severity"]
+        for declared in RULES["groups"][0]["rules"]
+    }
     return str(of[alert])

@@ -94,8 +94,8 @@ def test_an_error_is_reported_when_the_job_is_dead_or_for_each_attempt(
     connection.execute("update rota.job set run_at = rota.clock()")
     app.drain()
     # On a busy machine the worker also reports a loop that was blocked.
-    found = [one for one in receiver.of("event") if "exception" in one]
-    assert [one["level"] for one in found] == levels
+    found = [event for event in receiver.of("event") if "exception" in event]
+    assert [event["level"] for event in found] == levels
     last = found[-1]
     [raised] = last["exception"]["values"]
     assert raised["type"] == "ValueError" and "refused" in raised["value"]
@@ -104,7 +104,7 @@ def test_an_error_is_reported_when_the_job_is_dead_or_for_each_attempt(
     assert last["transaction"] == "fails" and last["release"] == "shop-1"
     assert last["tags"] == {"rota.job_type": "fails", "customer": "a"}
     assert last["contexts"]["rota"]["job"] == job.id and last["contexts"]["rota"]["attempt"] == 2
-    traces = [one["contexts"]["trace"]["trace_id"] for one in receiver.of("transaction")]
+    traces = [sent["contexts"]["trace"]["trace_id"] for sent in receiver.of("transaction")]
     assert last["contexts"]["trace"]["trace_id"] in traces
     assert CARD not in json.dumps(receiver.items)
 
@@ -128,7 +128,7 @@ def test_an_attempt_that_will_be_retried_or_that_is_no_failure_is_not_reported(
     put_off.enqueue()
     app.drain()
     assert receiver.of("event") == []
-    assert {one["transaction"] for one in receiver.of("transaction")} == {"fails", "put_off"}
+    assert {sent["transaction"] for sent in receiver.of("transaction")} == {"fails", "put_off"}
 
 
 @pytest.mark.nightly
@@ -166,8 +166,10 @@ def test_a_request_and_its_job_are_one_trace_of_the_queues_page(
         job = mail.enqueue("ada@example.org")
     mail.enqueue("nobody asks")
     app.drain(concurrency=1)
-    request, ran, other = sorted(receiver.of("transaction"), key=lambda one: one["start_timestamp"])
-    [published] = [one for one in request["spans"] if one["op"] == "queue.publish"]
+    request, ran, other = sorted(
+        receiver.of("transaction"), key=lambda sent: sent["start_timestamp"]
+    )
+    [published] = [span for span in request["spans"] if span["op"] == "queue.publish"]
     assert published["data"]["messaging.destination.name"] == "post"
     about = ran["contexts"]["trace"]
     assert (about["op"], ran["transaction"]) == ("queue.process", "mail")
@@ -207,7 +209,7 @@ def test_a_schedule_is_a_monitor_and_its_retries_are_one_run(
 
     run_now()
     first = receiver.of("check_in")
-    assert [one["status"] for one in first] == ["in_progress"]
+    assert [check_in["status"] for check_in in first] == ["in_progress"]
     works[0] = True
     connection.execute("update rota.job set run_at = clock_timestamp()")
     app.drain()
@@ -221,7 +223,7 @@ def test_a_schedule_is_a_monitor_and_its_retries_are_one_run(
     works[0] = False
     run_now()
     run_now()
-    last = [one for one in receiver.of("check_in") if one["check_in_id"] != began["check_in_id"]]
+    last = [sent for sent in receiver.of("check_in") if sent["check_in_id"] != began["check_in_id"]]
     assert last[-1]["status"] == "error"
 
 

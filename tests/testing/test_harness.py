@@ -194,7 +194,9 @@ def test_a_job_is_found_and_refuted_under_each_name_of_its_type(
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("""select rota.enqueue('letter', '{"user_id": 1}')""")
     mail.enqueue(2)
-    assert [harness.enqueued(one, user_id=1).job_type for one in (mail, "letter")] == ["letter"] * 2
+    assert [harness.enqueued(name, user_id=1).job_type for name in (mail, "letter")] == [
+        "letter"
+    ] * 2
     assert harness.enqueued("letter", user_id=2).job_type == "mail"
     for name in (mail, "letter"):
         for user_id in (1, 2):
@@ -331,7 +333,7 @@ async def test_everything_has_an_async_twin(app: rota.App, harness: Harness) -> 
 
 def test_a_harness_gives_the_app_its_database_back(app: rota.App, databases: Databases) -> None:
     before = app._database
-    with databases.one() as name:
+    with databases.lend() as name:
         url = before.url.rpartition("/")[0] + f"/{name}"
         with Harness(app, url) as harness:
             harness.freeze(datetime(2026, 1, 14, tzinfo=UTC))
@@ -353,4 +355,4 @@ def test_a_test_does_not_wait_for_rate_limits(app: rota.App, harness: Harness) -
 
     for number in range(3):
         mail.enqueue(number)
-    assert [one.status for one in harness.drain().performed] == ["succeeded"] * 3
+    assert [job.status for job in harness.drain().performed] == ["succeeded"] * 3

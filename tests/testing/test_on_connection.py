@@ -87,7 +87,7 @@ def test_a_whole_attempt_is_gone_when_the_test_rolls_back(
             assert (done.status, done.result) == ("succeeded", "a")
             assert done.job.progress is not None
             assert done.job.progress.done == 1
-            assert [(one.key, one.status) for one in app.effects.find(job=done.id)] == [
+            assert [(kept.key, kept.status) for kept in app.effects.find(job=done.id)] == [
                 ("double", "done"),
                 ("mail:a", "done"),
             ]

@@ -51,7 +51,7 @@ def seen(connection: Connection) -> Iterator[Connection]:
     connection.execute("create table public.line (text text primary key)")
     yield connection
     tables = ("rota.job", "rota.job_history", "public.line")
-    counted = [connection.execute(f"select count(*) from {one}").fetchone() for one in tables]
+    counted = [connection.execute(f"select count(*) from {table}").fetchone() for table in tables]
     assert counted == [(0,)] * 3
 
 

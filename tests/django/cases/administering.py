@@ -51,16 +51,16 @@ class AdminTest(TestCase):
         self.assertRedirects(self.client.get(f"/admin/rota/attemptrow/{job.id}/change/"), "/admin/")
 
     def test_a_job_is_found_by_id_key_type_status_and_queue(self) -> None:
-        one = welcome.using(key="first").enqueue(1)
-        two = welcome_all.enqueue(False)
+        first = welcome.using(key="first").enqueue(1)
+        second = welcome_all.enqueue(False)
         for query, found in [
-            (f"q={one.id}", [one.id]),
-            ("q=first", [one.id]),
-            ("q=welcome_all", [two.id]),
+            (f"q={first.id}", [first.id]),
+            ("q=first", [first.id]),
+            ("q=welcome_all", [second.id]),
             ("q=99999999999999999999", []),
-            ("status__exact=queued", [two.id, one.id]),
+            ("status__exact=queued", [second.id, first.id]),
             ("status__exact=dead", []),
-            ("queue=email", [one.id]),
+            ("queue=email", [first.id]),
         ]:
             with self.subTest(query):
                 response = self.client.get(f"{JOBS}?{query}")
@@ -78,7 +78,7 @@ class AdminTest(TestCase):
         assert (record.by, record.why) == ("ada", "double order")
 
     def test_each_verb_reaches_the_app_and_a_refusal_is_shown(self) -> None:
-        jobs = [welcome.enqueue(one).id for one in range(3)]
+        jobs = [welcome.enqueue(n).id for n in range(3)]
         for verb in ("retry", "discard", "archive"):
             self.assertContains(
                 self.act(JOBS, verb, *jobs, why="x"), f"{verb.capitalize()}: 3 of 3 done"
@@ -87,7 +87,7 @@ class AdminTest(TestCase):
         self.assertContains(refused, f"{jobs[0]} welcome: ")
         for verb, names in [("pause", ["email"]), ("resume", [])]:
             self.act(QUEUES, verb, "email", why="x")
-            assert [one.queue for one in app.queues.pauses()] == names
+            assert [pause.queue for pause in app.queues.pauses()] == names
         for verb in ("pause", "resume", "trigger"):
             done = self.act("/admin/rota/schedulerow/", verb, "nightly", why="x")
             self.assertContains(done, f"{verb.capitalize()}: 1 of 1 done")
@@ -116,8 +116,8 @@ class AdminTest(TestCase):
             ) as captured:
                 response = self.client.get(JOBS)
             assert response.context["cl"].result_count == 2
-            counts = [one["sql"] for one in captured if "COUNT(" in one["sql"]]
-            assert counts and all("LIMIT 2" in one for one in counts)
+            counts = [query["sql"] for query in captured if "COUNT(" in query["sql"]]
+            assert counts and all("LIMIT 2" in statement for statement in counts)
         with mock.patch.object(rota_admin, "LOOK_MS", 1), connection.cursor() as cursor:
             cursor.execute(
                 "insert into rota.job (job_type, payload) "

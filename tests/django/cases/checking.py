@@ -14,7 +14,7 @@ from rota.integrations.django.checks import check_schema, check_settings, check_
 
 
 def _list(found: list[Any]) -> list[tuple[str, str]]:
-    return [(one.id, one.msg) for one in found]
+    return [(message.id, message.msg) for message in found]
 
 
 class SettingsTest(SimpleTestCase):
@@ -49,14 +49,14 @@ class SettingsTest(SimpleTestCase):
 
     def test_a_type_without_key_and_effect_is_a_hint_of_deploy(self) -> None:
         found = check_types()
-        assert ("rota.W001", True) in [(one.id, "'welcome'" in one.msg) for one in found]
+        assert ("rota.W001", True) in [(hint.id, "'welcome'" in hint.msg) for hint in found]
         assert "jobs.py:" in str(found[0].obj)
         assert {*_list(found)} < {*_list(run_checks(include_deployment_checks=True))}
 
     def test_a_backend_of_tasks_without_the_app_is_an_error(self) -> None:
         assert RotaBackend("default", {}).check() == []
         with mock.patch("django.apps.apps.is_installed", return_value=False):
-            assert [one.id for one in RotaBackend("default", {}).check()] == ["rota.E003"]
+            assert [message.id for message in RotaBackend("default", {}).check()] == ["rota.E003"]
 
 
 class SchemaTest(TestCase):

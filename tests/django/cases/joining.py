@@ -30,7 +30,7 @@ class ViewTest(TestCase):
         job = self.client.get("/signup/Ada").json()["job"]
         found = app.get(job)
         assert found.payload == {"customer_id": Customer.objects.get().pk}
-        assert [one.id for one in app.find()] == [job]
+        assert [listed.id for listed in app.find()] == [job]
 
     def test_a_job_is_rolled_back_with_its_row(self) -> None:
         with self.assertRaises(PermissionError):
@@ -77,13 +77,13 @@ class CommitTest(TransactionTestCase):
 
     def test_a_flush_has_emptied_what_the_test_before_left(self) -> None:
         assert app.find() == []
-        assert [one.name for one in app.schedules.list()] == ["nightly"]
+        assert [schedule.name for schedule in app.schedules.list()] == ["nightly"]
         welcome.enqueue(1)
         call_command("flush", interactive=False, verbosity=0, database="other")
         assert len(app.find()) == 1
         call_command("flush", interactive=False, verbosity=0)
         assert app.find() == []
-        assert [one.name for one in app.schedules.list()] == ["nightly"]
+        assert [schedule.name for schedule in app.schedules.list()] == ["nightly"]
 
     def test_a_flush_empties_the_tables_of_packages_too(self) -> None:
         with connections["default"].cursor() as cursor:
@@ -125,7 +125,7 @@ class CommitTest(TransactionTestCase):
                 raise ValueError
             assert elsewhere.find() == app.find() == []
             assert welcome.using("other").enqueue(1).id
-            assert [one.job_type for one in elsewhere.find()] == ["welcome"]
+            assert [job.job_type for job in elsewhere.find()] == ["welcome"]
             for alias in ("default", "other"):
                 with connections[alias].schema_editor() as editor:
                     InstallSchema().database_backwards("rota", editor)
@@ -135,7 +135,7 @@ class CommitTest(TransactionTestCase):
         job = welcome.enqueue(7)
         printed = StringIO()
         call_command("rota", "jobs", "--json", stdout=printed)
-        assert [one["id"] for one in json.loads(printed.getvalue())["jobs"]] == [job.id]
+        assert [listed["id"] for listed in json.loads(printed.getvalue())["jobs"]] == [job.id]
         with self.assertRaises(CommandError) as refused:
             call_command("rota", "job", "99", stderr=printed)
         assert refused.exception.returncode == 2

@@ -61,7 +61,7 @@ class DashboardTest(TransactionTestCase):
         assert self.post("jobs/cancel", without).status_code == 403
         elsewhere: dict[str, Any] = {"HTTP_ORIGIN": "https://elsewhere.example"}
         assert self.post("jobs/cancel", fields, **elsewhere).status_code == 403
-        kept = [one for one in settings.MIDDLEWARE if "csrf" not in one]
+        kept = [middleware for middleware in settings.MIDDLEWARE if "csrf" not in middleware]
         with self.settings(MIDDLEWARE=kept):
             self.sign_in()  # a new client, whose middleware reads the settings again
             _, fields = self.open_form(job.id)

@@ -50,7 +50,7 @@ class TaskTest(TestCase):
             signal = getattr(signals, name)
             signal.connect(self.hear)
             self.addCleanup(signal.disconnect, self.hear)
-        self.names = {id(getattr(signals, one)): one for one in vars(signals)}
+        self.names = {id(getattr(signals, attribute)): attribute for attribute in vars(signals)}
 
     def hear(self, signal: Any, task_result: Any, **_: Any) -> None:
         self.sent.append((self.names[id(signal)], str(task_result.status)))
@@ -84,9 +84,9 @@ class TaskTest(TestCase):
             self.harness.perform(int(result.id))
             result.refresh()
         assert (str(result.status), result.return_value, result.attempts) == ("SUCCESSFUL", 3, 3)
-        assert [one.exception_class for one in result.errors] == [ValueError, ValueError]
+        assert [error.exception_class for error in result.errors] == [ValueError, ValueError]
         assert [
-            f"attempt {one} of {result.id}" in result.errors[one - 1].traceback for one in (1, 2)
+            f"attempt {n} of {result.id}" in result.errors[n - 1].traceback for n in (1, 2)
         ] == [True, True]
         assert len(result.worker_ids) == 3 and all(result.worker_ids)
         started = ("task_started", "RUNNING")

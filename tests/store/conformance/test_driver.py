@@ -51,7 +51,7 @@ def kind(request: pytest.FixtureRequest) -> type[Adapter]:
 
 @pytest.fixture(scope="session")
 def _one(server: PostgresServer, databases: Databases) -> Iterator[tuple[str, Connection]]:
-    with databases.one() as name, psycopg.connect(server.url(name), autocommit=True) as connection:
+    with databases.lend() as name, psycopg.connect(server.url(name), autocommit=True) as connection:
         yield server.url(name), connection
 
 
@@ -85,8 +85,8 @@ def opener(kind: type[Adapter], database: str) -> Iterator[Open]:
         return opened[-1]
 
     yield open_one
-    for one in opened:
-        one.close()
+    for session in opened:
+        session.close()
 
 
 @pytest.fixture
@@ -162,8 +162,8 @@ def test_a_connection_with_another_search_path_and_other_formats_is_served(
 def test_a_bulk_is_in_the_order_of_the_call(adapter: Adapter) -> None:
     rows = [row(payload=f'{{"n": {n}}}', priority=n % 5) for n in range(55)]
     done = adapter.run(ops.insert_many(rows), atomic=True)
-    ids = [one.id for one in done]
-    assert ids == sorted(ids) and all(one.created for one in done)
+    ids = [job.id for job in done]
+    assert ids == sorted(ids) and all(job.created for job in done)
     found = adapter.run(ops.find(ids=[ids[0], ids[-1]]))
     assert [job.payload for job in found] == [{"n": 54}, {"n": 0}]
     assert adapter.run(ops.insert_many([])) == []
@@ -205,7 +205,7 @@ def test_a_key_that_is_taken_names_its_job_and_one_that_is_freed_is_taken_anew(
     again = adapter.run(ops.insert(row(idempotency_key="k")))
     assert again == rota.Enqueued(first.id, False, "queued")
     many = adapter.run(ops.insert_many([row(idempotency_key=key) for key in ("k", "l", "l")]))
-    assert [one.created for one in many] == [False, True, False]
+    assert [job.created for job in many] == [False, True, False]
     assert (many[0].id, many[2].id) == (first.id, many[1].id)
     adapter.run(ops.act(ops.ActionRequest(Action.CANCEL, "tester"), [first.id]))
     assert adapter.run(ops.insert(row(idempotency_key="k"))).created
@@ -221,7 +221,9 @@ def test_jobs_are_claimed_renewed_and_ended(adapter: Adapter, connection: Connec
     written = hand.settle((jobs[0], SUCCEED), (jobs[1], FAIL))
     assert (written[ids[0]].status, written[ids[1]].status) == ("succeeded", "failed")
     assert written[ids[1]].run_at is not None
-    assert [one.message for one in adapter.run(ops.attempts(ids[1]))] == ["no route to host"]
+    assert [attempt.message for attempt in adapter.run(ops.attempts(ids[1]))] == [
+        "no route to host"
+    ]
 
 
 @rule("M87")
@@ -229,7 +231,7 @@ def test_actions_are_done_around_a_job_that_is_refused(
     adapter: Adapter, connection: Connection
 ) -> None:
     needs_autocommit(adapter)
-    ids = [one.id for one in adapter.run(ops.insert_many([row() for _ in range(5)]))]
+    ids = [job.id for job in adapter.run(ops.insert_many([row() for _ in range(5)]))]
     refuse(connection, f"new.id = {ids[2]}", "exception 'not this one'")
     answers, refusals = adapter.run(
         ops.act_on_many(ops.ActionRequest(Action.DISCARD, "tester", "why"), ids)
@@ -433,7 +435,7 @@ def test_a_row_that_another_transaction_holds_is_locked(
         adapter.run(ops.act(act, [job]))
     assert locked.value.sqlstate == "55P03"
     connection.execute("rollback")
-    assert [one.answer for one in adapter.run(ops.act(act, [job]))] == ["cancelled"]
+    assert [answer.answer for answer in adapter.run(ops.act(act, [job]))] == ["cancelled"]
 
 
 @rule("M51")

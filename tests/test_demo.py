@@ -55,7 +55,7 @@ def test_it_keeps_its_promises_with_cron_and_each_select_is_as_it_says(rota: Com
         for check in ran["checks"]:
             assert connection.execute(check["select"].encode()).fetchone(), check
     embedded.stop(rota.directory / ".rota")
-    assert processes(rota) == [] and [one.name for one in rota.directory.iterdir()] == [".rota"]
+    assert processes(rota) == [] and [path.name for path in rota.directory.iterdir()] == [".rota"]
 
 
 @pytest.mark.nightly

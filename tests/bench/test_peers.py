@@ -23,7 +23,7 @@ from bench.peers.system import System
 from bench.peers.systems import load
 
 TINY = Scale(rounds=1, jobs=100, drain_s=20, pick_up_s=0.2)
-SYSTEMS = {one.name: one for one in load()}
+SYSTEMS = {system.name: system for system in load()}
 PEER = "PgQueuer"
 LIMIT_S = 240
 
@@ -37,7 +37,7 @@ def two() -> list[System]:
     except NotInstalled as why:
         print(f"{PEER} CANNOT BE INSTALLED: {why}")  # noqa: T201
         names.remove(PEER)
-    return [replace(one, setups=(one.lead,)) for one in map(SYSTEMS.__getitem__, names)]
+    return [replace(system, setups=(system.lead,)) for system in map(SYSTEMS.__getitem__, names)]
 
 
 @pytest.mark.nightly
@@ -48,14 +48,14 @@ def test_a_round_is_played_and_its_page_stands_alone(two: list[System], tmp_path
     assert document["failed"] == []
     assert document["skipped"] == {}
     figures = document["figures"]
-    asked = {(one["scenario"], one["what"]) for one in figures}
+    asked = {(row["scenario"], row["what"]) for row in figures}
     assert {scenario for scenario, _ in asked} == {"drain", "pick-up"}
     for scenario, what in asked:
         found = {
-            one["system"] for one in figures if (one["scenario"], one["what"]) == (scenario, what)
+            row["system"] for row in figures if (row["scenario"], row["what"]) == (scenario, what)
         }
-        assert found == {one.name for one in two}, (scenario, what)
-    assert all(one["value"] > 0 for one in figures if one["unit"] == "jobs/s")
+        assert found == {system.name for system in two}, (scenario, what)
+    assert all(row["value"] > 0 for row in figures if row["unit"] == "jobs/s")
     assert json.loads(json.dumps(document, allow_nan=False)) == document
     check_page(page.write(document), figures)
 
@@ -102,7 +102,7 @@ def test_the_ledger_counts_the_jobs_of_all_processes(tmp_path: Path) -> None:
     with file.path.open("a") as other:
         other.write("count 301 1 1.5\nbegin 7 1 2.5\nend 7 1 ")  # the last is not complete
     assert file.count_begun() == EACH + 1 + 301
-    assert [(one.kind, one.n, one.at) for one in file.entries()][-1] == ("begin", 7, 2.5)
+    assert [(entry.kind, entry.n, entry.at) for entry in file.entries()][-1] == ("begin", 7, 2.5)
 
 
 @pytest.mark.parametrize("said", ["", "[1,"])

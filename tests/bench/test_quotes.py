@@ -6,7 +6,7 @@ from bench import page
 from bench.peers import quote
 from bench.peers.systems import load
 
-PEERS = [one.name for one in load() if not one.name.startswith("Rota")]
+PEERS = [peer.name for peer in load() if not peer.name.startswith("Rota")]
 
 
 def test_each_page_says_of_figures_what_the_runs_say() -> None:

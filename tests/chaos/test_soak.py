@@ -46,7 +46,7 @@ def test_a_run_of_ten_minutes_that_has_measured_nothing_does_not_pass() -> None:
 
     first, *others = complain(600)
     assert first == "no job has ended: nothing was tried"
-    assert {one.partition(":")[0] for one in others} >= {"memory of workers", "size of tables"}
+    assert {text.partition(":")[0] for text in others} >= {"memory of workers", "size of tables"}
     assert complain(20) == [first]
     assert complain(600, is_over=False) == []
 

@@ -93,7 +93,10 @@ def test_no_page_breaks_a_rule_of_accessibility_its_own_security_or_its_width(
             page.emulate_media(color_scheme=scheme)
             page.evaluate(axe)
             found = page.evaluate("axe.run()")["violations"]
-            assert [(one["id"], one["nodes"][0]["html"]) for one in found] == [], (path, scheme)
+            assert [(fault["id"], fault["nodes"][0]["html"]) for fault in found] == [], (
+                path,
+                scheme,
+            )
     page.close()
 
 

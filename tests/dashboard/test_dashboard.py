@@ -101,7 +101,7 @@ def test_jobs_are_filtered_and_paged_by_the_url(app: rota.App, serve: Serve) -> 
         older = re.search(r'rel="next" href="([^"]+)"', text)
         path = unescape(older[1]).removeprefix(PREFIX) if older else ""
     assert [len(page) for page in pages] == [50, 50, 20]
-    assert len({one for page in pages for one in page}) == 120
+    assert len({id_ for page in pages for id_ in page}) == 120
     found = site.get("/jobs", params={"payload": "user_id=7", "status": "queued"}).text
     assert len(re.findall(r'name="id"', found)) == 1
     assert site.get("/jobs?since=nonsense").status_code == 400
@@ -120,7 +120,7 @@ def test_an_action_records_who_and_why(app: rota.App, serve: Serve) -> None:
     assert done.headers["location"] == f"{PREFIX}/dead?queue=default"
     assert "retry: 1 of 1 done" in site.get("/dead").text
     assert "retry: 1" not in site.get("/dead").text  # it is said once
-    [action] = [one for one in app.jobs.log() if one.verb == "requeue"]
+    [action] = [entry for entry in app.jobs.log() if entry.verb == "requeue"]
     assert (action.by, action.why, action.job) == ("ann", "it is mended", jobs["dead"])
     for wrong in ("9" * 5_000, "٣", "x", ""):
         assert site.post("/jobs/cancel", id=wrong, why="x").status_code == 400
@@ -269,9 +269,9 @@ def test_pages_are_facts_for_who_asks_for_json(app: rota.App, serve: Serve) -> N
     jobs = fill(app)
     site = serve()
     wanted = {"accept": "application/json"}
-    one = site.get(f"/jobs/{jobs['dead']}", headers=wanted).json()
-    assert one["job"]["job"]["status"] == "dead"
-    assert one["job"]["timeline"][0]["what"] == "enqueued"
+    page = site.get(f"/jobs/{jobs['dead']}", headers=wanted).json()
+    assert page["job"]["job"]["status"] == "dead"
+    assert page["job"]["timeline"][0]["what"] == "enqueued"
     listed = site.get("/jobs?status=dead", headers=wanted).json()
     assert [job["id"] for job in listed["jobs"]] == [jobs["dead"]]
     assert site.get("/jobs/999", headers=wanted).json()["error"].startswith("no job 999")
@@ -432,19 +432,19 @@ def test_an_uncertain_effect_and_an_open_breaker_are_settled_by_the_forms_of_the
     site = serve()
     for path, label in (("/effects", "It has happened"), ("/breakers", "Reset")):
         text = site.get(path).text
-        [form] = [one for one in re.findall("<form.*?</form>", text, re.S) if f">{label}<" in one]
+        [form] = [tag for tag in re.findall("<form.*?</form>", text, re.S) if f">{label}<" in tag]
         action = unescape(re.findall('action="([^"]+)"', form)[0]).removeprefix(PREFIX)
         fields = dict(re.findall('type="hidden" name="([^"]+)" value="([^"]*)"', form))
         assert site.post(action, **fields, why="asked them").status_code == 303
     assert app.effects.find("charge:1")[0].status == "done"
     assert app.effects.find(job=job.id)[0].key == "charge:1"
-    assert [one for one in app.breakers.list() if one.state != "closed"] == []
+    assert [breaker for breaker in app.breakers.list() if breaker.state != "closed"] == []
     assert "<form" not in site.get("/effects").text + site.get("/breakers").text
 
 
 def send(site: Site, text: str, label: str, **more: Any) -> httpx.Response:
     """Send the form of a page that has a button with this label."""
-    [form] = [one for one in re.findall("<form.*?</form>", text, re.S) if f">{label}" in one]
+    [form] = [tag for tag in re.findall("<form.*?</form>", text, re.S) if f">{label}" in tag]
     [action] = re.findall(rf'formaction="([^"]+)">{label}', form) or re.findall(
         r'\baction="([^"]+)"', form
     )
@@ -498,7 +498,7 @@ def test_the_dead_jobs_of_an_error_are_retried_in_portions_that_one_can_stop(
     third = send(site, second.text, "Continue")
     assert "5 of 5 jobs done" in third.text and "Continue" not in third.text
     assert connection.execute(queued).fetchone() == (3,)
-    assert {(one.by, one.why) for one in app.jobs.log()} == {("ann", "they are awake")}
+    assert {(entry.by, entry.why) for entry in app.jobs.log()} == {("ann", "they are awake")}
 
 
 @pytest.mark.nightly
@@ -551,7 +551,7 @@ def test_limits_are_set_by_the_forms_of_their_pages(app: rota.App, serve: Serve)
     queues = site.get("/queues").text
     for text, most in (("3", 3), ("", None)):
         send(site, queues, "Limit", queue="mail", max_running=text, why="x")
-        assert [one.max_running for one in app.queues.concurrency_limits()] == (
+        assert [limit.max_running for limit in app.queues.concurrency_limits()] == (
             [most] if most else []
         )
     for wrong in ("0", "-1", "x", "٣"):

@@ -323,7 +323,7 @@ def find_mail(reader: Reader) -> None:
         with reader.connection.transaction():
             reader.names["sign_up"](reader.connection, 42, "Ada", "ada@example.org")
         assert reader.app.drain().succeeded == 1
-        assert [one["Subject"] for one in post.taken] == ["Welcome, Ada"]
+        assert [message["Subject"] for message in post.taken] == ["Welcome, Ada"]
         reader.follow_to("```sh")
         assert " sent welcome " in reader.printed
         assert reader.names["mailer"].find("ada@example.org") == []
@@ -339,7 +339,7 @@ def mail_a_report(reader: Reader) -> None:
         host = f"SMTP_HOST=127.0.0.1:{post.port}"
         reader.left = reader.left.replace("SMTP_HOST=localhost", host)
         reader.follow_rest()
-        assert [one["Subject"] for one in post.taken] == ["sales-2026-01-14"]
+        assert [message["Subject"] for message in post.taken] == ["sales-2026-01-14"]
         # A minute before midnight in Stockholm belongs to the day, a minute after it does not.
         reader.ask(
             "insert into sale values ('tea', 1, '2026-01-13 22:59+00'), "
@@ -480,7 +480,7 @@ def divide_jobs(reader: Reader) -> None:
             with psycopg.connect(reader.server.url(database)) as shard:
                 shard.execute(list_files(reader.left)["tables.sql"].encode())
         place = f"host=127.0.0.1\nport={reader.server.port}\nuser=postgres\ndbname="
-        services = "".join(f"[{name}]\n{place}{one}\n" for name, one in shards.items())
+        services = "".join(f"[{name}]\n{place}{database}\n" for name, database in shards.items())
         reader.languages["text"] = lambda _: reader.write("pg_service.conf", services)
         reader.set("PGSERVICEFILE", str(reader.place / "pg_service.conf"))
         reader.follow_to("## Run it")

@@ -214,7 +214,7 @@ def manage_schedules(reader: Reader) -> None:
     reader.write("shop.py", first + mail)
     reader.app.sync()
     reader.follow_rest()
-    left = [one.name for one in reader.app.schedules.list()]
+    left = [schedule.name for schedule in reader.app.schedules.list()]
     assert sorted(left) == ["cleanup", "nightly-mail", "report-eu"]
 
 
@@ -257,9 +257,9 @@ def reserve_slots(reader: Reader) -> None:
     lines = re.findall(r"^(rota work .*?)  +# (.*)$", reader.left, re.MULTILINE)
     for command, remark in lines:
         kept = re.findall(r"(\d+) reserved|(\d+) of mail's and (\d+) of reports'", remark)
-        [(one, mail, reports)] = kept or [("none", "", "")]
+        [(count, mail, reports)] = kept or [("none", "", "")]
         reader.type(command)
-        said = one or f"mail={mail}, reports={reports}"
+        said = count or f"mail={mail}, reports={reports}"
         assert f"; {said} for priority above 0" in reader.read_logs()
         reader.stop()
         [log] = reader.place.glob("*.log")

@@ -341,7 +341,7 @@ class Reader:
             else:
                 module = vars(importlib.import_module(name.removesuffix(".py")))
                 self._module.__dict__.update(
-                    {key: one for key, one in module.items() if key[:2] != "__"}
+                    {key: value for key, value in module.items() if key[:2] != "__"}
                 )
 
     def _forget(self) -> None:
@@ -349,10 +349,12 @@ class Reader:
         place = str(self.place)
         modules = [*sys.modules.items()]
         loaded = [
-            name for name, one in modules if str(getattr(one, "__file__", 0)).startswith(place)
+            name
+            for name, module in modules
+            if str(getattr(module, "__file__", 0)).startswith(place)
         ]
         for module in [self._module, *map(sys.modules.pop, loaded)]:
-            for app in [one for one in vars(module).values() if isinstance(one, rota.App)]:
+            for app in [value for value in vars(module).values() if isinstance(value, rota.App)]:
                 app.close()
         if "connection" in vars(self):
             self.connection.close()
@@ -431,7 +433,7 @@ def replace_part(source: str, what: str, text: str) -> str:
     their decorators, or of `the imports`."""
     found = [node for node in ast.parse(source).body if what in _name(node)]
     assert found, f"there is no {what} in\n{source}"
-    first = min(one.lineno for one in [found[0], *getattr(found[0], "decorator_list", [])])
+    first = min(node.lineno for node in [found[0], *getattr(found[0], "decorator_list", [])])
     lines = source.splitlines(keepends=True)
     return "".join([*lines[: first - 1], text, *lines[found[-1].end_lineno :]])
 

@@ -46,8 +46,8 @@ def read_headings(page: Path) -> set[str]:
 
 def test_the_index_lists_each_page_and_a_page_has_a_name_of_its_own() -> None:
     listed = re.findall(r"\]\(([^)#]+\.md)\)", (DOCS / "README.md").read_text())
-    found = {(DOCS / one).resolve() for one in listed}
-    pages = {one for one in DOCS.rglob("*.md") if not re.match(r"0\d+-", one.name)}
+    found = {(DOCS / link).resolve() for link in listed}
+    pages = {page for page in DOCS.rglob("*.md") if not re.match(r"0\d+-", page.name)}
     assert {page for page in found if DOCS in page.parents} == pages - {DOCS / "README.md"}
     assert {page.relative_to(DOCS).parts[0] for page in pages} - {"README.md"} == PARTS
     names = [page.name for page in DOCS.rglob("*.md") if page.name != "README.md"]
@@ -68,13 +68,15 @@ OF_FASTAPI = {"tests/test_plain.py"}
 @pytest.mark.parametrize("place", ["flask", "starlette", *sorted(EXAMPLES.glob("from/*"))], ids=str)
 def test_a_page_shows_the_files_of_its_example_as_they_are(place: str | Path) -> None:
     folder = EXAMPLES / place
-    files = [one for one in folder.rglob("*") if one.is_file() and "__pycache__" not in one.parts]
+    files = [
+        file for file in folder.rglob("*") if file.is_file() and "__pycache__" not in file.parts
+    ]
     name = "-".join(folder.relative_to(EXAMPLES).parts)
     page, *sections = PAGES_OF.get(name, (f"{name}.md", None))
     shown: dict[str, str] = {}
     for section in sections:
         shown |= list_files(read_page(page, section))
-    assert {str(one.relative_to(folder)): one.read_text() for one in files} == {
+    assert {str(file.relative_to(folder)): file.read_text() for file in files} == {
         name: text for name, text in shown.items() if name not in OF_FASTAPI
     }
 
@@ -96,7 +98,7 @@ def test_the_commands_that_the_pages_name_exist(capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize("page", ["design.md", "internals.md"])
 def test_each_file_and_room_that_the_page_names_exists(page: str) -> None:
     named = set(ROOM.findall(read_page(page)))
-    assert {one for one in named if not any((room / one).exists() for room in ROOMS)} == set()
+    assert {name for name in named if not any((room / name).exists() for room in ROOMS)} == set()
 
 
 def test_the_design_lists_the_layers_that_are_enforced() -> None:
@@ -114,7 +116,7 @@ def test_each_message_of_troubleshooting_is_one_of_the_code() -> None:
     page = read_page("troubleshooting.md").partition("## No message")[0]
     texts = {text for file in (ROOT / "src/rota").rglob("*.py") for text in read_texts(file)}
     messages = re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)
-    assert [one for one in messages if not is_said(one, texts)] == []
+    assert [message for message in messages if not is_said(message, texts)] == []
     assert not is_said("the database is on holiday until …", texts)
 
 

@@ -38,7 +38,7 @@ def test_a_picture_stands_alone_and_is_on_a_page_with_its_title_as_its_text() ->
         assert title is not None and about is not None, name
         assert root.get("aria-labelledby") == f"{title.get('id')} {about.get('id')}"
         assert re.findall(r"https?:|url\(|<image|<script", text) == ["http:"]  # the namespace
-    found = [one for page in PAGES for one in SHOWN.findall(page.read_text("utf-8"))]
+    found = [picture for page in PAGES for picture in SHOWN.findall(page.read_text("utf-8"))]
     titles = {drawings.name_of(draw): draw().title for draw in drawings.DRAWN}
     assert {name for _, _, name in found} == {*PICTURES}
     assert {(name, alt) for alt, _, name in found} == {*titles.items()}

@@ -34,6 +34,6 @@ def test_the_list_for_machines_says_what_each_page_is_about(site: Path) -> None:
     for place, sentence in lines:
         assert (site / place / "index.html").is_file(), place
         assert sentence or place.startswith("project/"), place
-    found = {one["location"] for one in json.loads((site / "search.json").read_text())["items"]}
+    found = {item["location"] for item in json.loads((site / "search.json").read_text())["items"]}
     of_users = {place for place, _ in lines if not place.startswith("project/")}
     assert of_users <= found, "the search finds each page"

@@ -110,14 +110,14 @@ def test_the_slots_for_the_urgent_are_what_a_worker_reserves() -> None:
     [slots] = find(r"^\| slots \|(.*)\|$", "reserved-slots.md")
     [kept] = find(r"^\| of these .*? \|(.*)\|$", "reserved-slots.md")
     for span, count in zip(slots.split("|"), kept.split("|"), strict=True):
-        for one in (int(number) for number in span.split(" to ")):
-            assert WorkerConfig().count_urgent_slots(one) == int(count)
+        for n in (int(number) for number in span.split(" to ")):
+            assert WorkerConfig().count_urgent_slots(n) == int(count)
 
 
 def test_what_a_table_names_is_there() -> None:
     assert set(find(r"^\| `(\w+)` \|", "reports.md")) == {*get_args(Status), *FORMATS}
     verbs = find(r"frozenset\(\{([^}]*)\}", "dashboard.md")
-    assert {one.strip(' "') for text in verbs for one in text.split(",")} <= VERBS
+    assert {verb.strip(' "') for text in verbs for verb in text.split(",")} <= VERBS
     options = JobOptions.__annotations__.keys() | UsingOptions.__annotations__.keys()
     others = {"capacity", "chunk", "lifespan"}
     assert set(find(r"`(\w+)=`", "which-tool.md")) <= options | others

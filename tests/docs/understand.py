@@ -97,7 +97,7 @@ def greet(reader: Reader) -> None:
 @follows("ordered-groups.md")
 def halt_groups(reader: Reader) -> None:
     reader.follow_to("Groups do not wait for each other")
-    assert [(one.group_key, one.waiting) for one in reader.app.groups.list()] == [
+    assert [(group.group_key, group.waiting) for group in reader.app.groups.list()] == [
         ("invoice:7", 3),
         ("invoice:8", 1),
     ]

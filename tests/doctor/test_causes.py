@@ -175,7 +175,7 @@ def findings(draw: st.DrawFn) -> dict[str, Finding]:
             "do",
             cause,
             tuple(
-                one for one in because if cause is None or CAUSES.index(one) < CAUSES.index(cause)
+                why for why in because if cause is None or CAUSES.index(why) < CAUSES.index(cause)
             ),
         )
     return made
@@ -186,7 +186,9 @@ def findings(draw: st.DrawFn) -> dict[str, Finding]:
 def test_what_follows_hides_nothing(found: dict[str, Finding]) -> None:
     after = attribute(found)
     assert list(after) == list(found)
-    is_bad = [{one.level for one in each.values()} >= {Level.BAD} for each in (found, after)]
+    is_bad = [
+        {finding.level for finding in each.values()} >= {Level.BAD} for each in (found, after)
+    ]
     assert is_bad[0] == is_bad[1], "the exit status is the same"
     for name, finding in after.items():
         if finding.follows_from is None:

@@ -412,7 +412,7 @@ def test_a_schedule_that_fires_and_achieves_nothing_is_bad_and_called_failing(
     run(dead.replace("3)", "1)"))
     said = is_red(look(database, "schedules"))
     assert "failing: dying (its last 3 runs died), strange (its type" in said
-    states = {one.name: one.last_error for one in healthy.run(ops.schedules())}
+    states = {schedule.name: schedule.last_error for schedule in healthy.run(ops.schedules())}
     assert states["dying"] == "its last 3 runs died"
     connection.execute("delete from rota.job where status = 'queued'")  # it succeeded
     assert "dying" not in is_red(look(database, "schedules"))

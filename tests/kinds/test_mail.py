@@ -56,7 +56,7 @@ def make(database: str, templates: Path, post: Post) -> Iterator[Make]:
     ) -> tuple[rota.App, mail.Mailer]:
         given = {"sender": "Shop <hello@shop.example>", "templates": templates, **options}
         mailer = mail.Mailer(smtp or post.url, **given)
-        jobs = [one.jobs for one in (mailer, *beside)]
+        jobs = [package.jobs for package in (mailer, *beside)]
         apps.append(rota.App(database, jobs=jobs, release="1"))
         return apps[-1], mailer
 
@@ -73,7 +73,7 @@ def send(mailer: mail.Mailer, user: int = 1, **options: Any) -> int:
 def send_to(mailer: mail.Mailer, users: Iterable[int], **options: Any) -> list[int]:
     """Send each of these users a mail, in one statement."""
     people = [mail.Recipient(f"u{n}@x.example", n, {"name": f"User <{n}>"}) for n in users]
-    return [one.id for one in mailer.send_many("welcome", people, event="signup", **options)]
+    return [job.id for job in mailer.send_many("welcome", people, event="signup", **options)]
 
 
 @rule("M70", "M50")
@@ -113,11 +113,11 @@ def test_two_mailers_of_an_app_send_beside_each_other(
 ) -> None:
     other = mail.Mailer(post.url, sender="a@shop.example", templates=templates, name="invoices")
     app, mailer = make(beside=[other])
-    for one in (mailer, other):
-        send(one)
+    for sender in (mailer, other):
+        send(sender)
     assert app.drain().succeeded == 2
-    assert len(post.taken) == len({one["Message-ID"] for one in post.taken}) == 2
-    assert {one.key for one in mailer.find("u1@x.example")} == {
+    assert len(post.taken) == len({message["Message-ID"] for message in post.taken}) == 2
+    assert {sent.key for sent in mailer.find("u1@x.example")} == {
         "invoices:1:welcome:signup", "mail:1:welcome:signup"
     }  # fmt: skip
 
@@ -207,7 +207,7 @@ def test_mails_commit_with_the_callers_transaction_and_go_over_one_connection(
         send_to(mailer, range(2, 22), connection=connection, data={"name": "nobody"})
     assert app.drain(concurrency=1).succeeded == 20
     assert sorted(post.addresses) == sorted(f"u{n}@x.example" for n in range(2, 22))
-    assert {str(one["Subject"]) for one in post.taken} == {
+    assert {str(message["Subject"]) for message in post.taken} == {
         f"Welcome, User <{n}>" for n in range(2, 22)
     }  # what a recipient has counts before what all have
     assert post.connections <= 2
@@ -224,8 +224,8 @@ def test_what_the_account_is_refused_opens_the_breaker_and_kills_no_mail(
     app.drain(concurrency=1)
     [known] = app.breakers.list()
     assert (known.name, known.state) == ("mail.provider", "open")
-    assert {one.status for one in app.find()} == {"failed", "queued"}
-    assert ({one.queue for one in app.find()}, app.get(jobs[0]).priority) == ({"mails"}, 50)
+    assert {job.status for job in app.find()} == {"failed", "queued"}
+    assert ({job.queue for job in app.find()}, app.get(jobs[0]).priority) == ({"mails"}, 50)
     timeouts = connection.execute("select name, timeout from rota.job_type").fetchall()
     assert dict(timeouts) == dict.fromkeys(("mail", "mail.urgent"), timedelta(seconds=ATTEMPT_S))
     assert len(post.asked) == 3
@@ -247,7 +247,7 @@ def test_a_connection_that_ends_within_the_message_is_uncertain_and_not_repeated
     app.drain()
     drain(app, connection)
     assert [app.get(job).status for job in jobs] == ["dead", "dead"]
-    assert [[one.status for one in mailer.find(to)] for to in how] == [["uncertain"]] * 2
+    assert [[sent.status for sent in mailer.find(to)] for to in how] == [["uncertain"]] * 2
     assert post.addresses == ["u1@x.example"]
 
 
@@ -267,7 +267,7 @@ def test_a_message_without_an_answer_is_uncertain_until_a_person_has_looked(
     app.effects.resolve(uncertain.key, done=False, why="the provider has it not")
     app.retry(job)
     app.drain()
-    assert [one["Message-ID"] for one in post.taken] == [uncertain.message_id]
+    assert [message["Message-ID"] for message in post.taken] == [uncertain.message_id]
 
 
 @pytest.mark.nightly
@@ -294,9 +294,9 @@ def test_a_mail_is_sent_once_more_as_it_was_or_as_the_template_is_now(
     assert f"was sent as version {was}" in str(app.get(stopped).last_error)
     mailer.resend(job, content="latest")
     assert app.drain().succeeded == 1
-    first, again, new = (next(one.walk()).as_string() for one in post.taken)
+    first, again, new = (next(message.walk()).as_string() for message in post.taken)
     assert "Hello User" in first and "Hello User" in again and "Good day User" in new
-    assert len({one["Message-ID"] for one in post.taken}) == 3
+    assert len({message["Message-ID"] for message in post.taken}) == 3
 
 
 @pytest.mark.nightly
@@ -323,10 +323,10 @@ def test_a_dead_mail_that_is_sent_again_keeps_its_key_and_message_id(
     mailer.resend(stopped, content="latest")
     assert app.drain().succeeded == 1
     assert "Good day" in post.taken[1].as_string()
-    assert len({one["Message-ID"] for one in post.taken}) == 1
+    assert len({message["Message-ID"] for message in post.taken}) == 1
     [sent] = mailer.find("u1@x.example")
     assert sent.status == "sent"
-    assert "mail resend, as-sent" in {one.why for one in app.jobs.log()}
+    assert "mail resend, as-sent" in {entry.why for entry in app.jobs.log()}
 
 
 @pytest.mark.nightly
@@ -379,7 +379,7 @@ def test_who_resends_at_the_same_time_neither_undoes_nor_repeats_it(
         monkeypatch.setattr(type(app.effects), "find", lambda _, *a, f=find_late, **n: f(*a, **n))
         with pytest.raises(rota.WrongStatus, match="requeued as job"):
             mailer.resend(job, content="latest")
-        assert [one.status for one in mailer.find(f"u{user}@x.example")] == [known]
+        assert [sent.status for sent in mailer.find(f"u{user}@x.example")] == [known]
         assert len(post.taken) == 2 * user
     app.drain()
     assert len(post.taken) == 4
@@ -431,7 +431,7 @@ def test_a_mail_that_was_given_up_and_is_uncertain_is_sent_again_with_its_key(
     assert app.drain().succeeded == len(cases)
     for user, (mailer, _) in enumerate(cases):
         assert send(mailer, user) == made[user]
-        first, second = (one for one in post.taken if one["To"] == f"u{user}@x.example")
+        first, second = (message for message in post.taken if message["To"] == f"u{user}@x.example")
         assert first["Message-ID"] == second["Message-ID"]
 
 
@@ -495,10 +495,10 @@ def test_an_encoded_word_in_data_is_text_and_adds_no_header(
     people = [mail.Recipient(f"s{n}@x.example", n, {"name": name}) for n, name in enumerate(names)]
     mailer.send_many("welcome", people, event="subject")
     assert app.drain().dead == 2
-    assert sorted(str(one["Subject"]) for one in post.taken) == sorted(
+    assert sorted(str(message["Subject"]) for message in post.taken) == sorted(
         f"Welcome, {name}" for name in names
     )
-    assert all(one["Bcc"] is None for one in post.taken)
+    assert all(message["Bcc"] is None for message in post.taken)
 
 
 @rule("M70")
@@ -532,8 +532,8 @@ TYPES = (
 )
 LIKE = "its name and type are such as a.pdf and application/pdf, without a line break"
 MADE: list[tuple[Any, str | None]] = [
-    *((File(one, b""), f"{LIKE} or '=?', not {one!r}") for one in ("a\r\nb", "")),
-    *((File("a", b"", one), f"{LIKE} or '=?', not {one!r}") for one in TYPES),
+    *((File(name, b""), f"{LIKE} or '=?', not {name!r}") for name in ("a\r\nb", "")),
+    *((File("a", b"", media_type), f"{LIKE} or '=?', not {media_type!r}") for media_type in TYPES),
     (FileNotFoundError("no a.pdf"), "no a.pdf"),
     (OSError("the disk is away"), None),
 ]
@@ -564,7 +564,7 @@ def test_what_cannot_be_made_is_dead_and_says_why_but_of_a_disk_nobody_knows(
     rows = [
         row | {"user": str(n), "unsubscribe": None} | wrong for n, (wrong, _) in enumerate(wrongs)
     ]
-    others = [app.enqueue("mail", one).id for one in rows]
+    others = [app.enqueue("mail", payload).id for payload in rows]
     app.drain()
     for job, (_, why) in zip(others, wrongs, strict=True):
         assert app.get(job).status == "dead" and why in str(app.get(job).last_error)
@@ -603,7 +603,7 @@ def test_a_mail_that_cannot_be_is_refused_when_it_is_enqueued(make: Make, templa
     with pytest.raises(rota.UsageError, match="if_uncertain is dead, skip or repeat, not 'no'"):
         make(if_uncertain="no")
     hosts = ("", "x?starttls=perhaps", "x?hostname=box", "x?hostname=a_b.example", "x:0", "[x")
-    for wrong in ("http://x", *(f"smtp://{one}" for one in hosts)):
+    for wrong in ("http://x", *(f"smtp://{host}" for host in hosts)):
         with pytest.raises(rota.UsageError, match="mail server"):
             mail.SMTP(wrong)
     assert mailer.preview("welcome", data={"name": "Ann"})["Subject"] == "Welcome, Ann"
@@ -646,7 +646,7 @@ def test_a_test_sees_what_its_mails_are(
             send(mailer, 2)
             assert harness.drain().succeeded == 1
             harness.close()
-        assert [one["To"] for one in sent] == ["u1@x.example", "u2@x.example"]
+        assert [delivered["To"] for delivered in sent] == ["u1@x.example", "u2@x.example"]
     app.close()
 
 

@@ -75,15 +75,15 @@ def test_what_a_server_does_is_the_mails_the_accounts_or_nobodys(
         done = app.drain(concurrency=1)
         assert (done.failed, done.dead, done.succeeded) == (failed, dead, 5 - failed - dead)
         assert len(server.messages) == done.succeeded
-        rules = {str(one.verdict_rule) for one in app.find(status="failed")}
+        rules = {str(job.verdict_rule) for job in app.find(status="failed")}
         assert why is None or (len(rules) == 1 and rules.pop().startswith(why))
         [breaker] = app.breakers.list()
         counted = failed * (why != NOT_NOW)
         known = ("open", 0) if counted == 5 else ("closed", counted)
         assert (breaker.state, breaker.failures) == known
-        assert {one.attempts for one in app.find()} == {1}
+        assert {job.attempts for job in app.find()} == {1}
         uncertain = app.effects.find()
-        assert [one.status for one in uncertain] == ["uncertain"] * (failed if why is None else 0)
+        assert [job.status for job in uncertain] == ["uncertain"] * (failed if why is None else 0)
         app.close()
 
 
@@ -305,7 +305,7 @@ def test_a_server_gets_what_it_offers(
         mailer.send("w", to=to, user_id=1, event="e", data={"name": "\u2028"})
         assert app.drain().succeeded == 1
         assert said in [re.sub(r" SIZE=\d+", "", line) for line in server.heard]
-        [size] = [int(one) for line in server.heard for one in re.findall(r"SIZE=(\d+)", line)]
+        [size] = [int(text) for line in server.heard for text in re.findall(r"SIZE=(\d+)", line)]
         [raw] = server.messages
         assert size == len(raw.replace(b"\r\n..", b"\r\n."))
         assert (max(raw) > 127) == is_8bit
@@ -342,13 +342,13 @@ def test_bounces_and_answers_go_where_the_mailer_and_the_mail_say(
         with pytest.raises(rota.UsageError, match="is no mail address"):
             mailer.send("w", user_id=3, reply_to="nobody", **asked)
         app.drain(concurrency=1)
-        messages = [message_from_bytes(one, policy=policy.default) for one in server.messages]
-        assert [one["Reply-To"] for one in messages] == [
+        messages = [message_from_bytes(text, policy=policy.default) for text in server.messages]
+        assert [message["Reply-To"] for message in messages] == [
             "help@shop.example",
             "Ann <ann@shop.example>",
         ]
         assert f"List-Unsubscribe: <{long}>\r\n".encode() in server.messages[1]
-        assert [one["From"] for one in messages] == ["Shop <a@shop.example>"] * 2
+        assert [message["From"] for message in messages] == ["Shop <a@shop.example>"] * 2
         assert {line for line in server.heard if "MAIL" in line} == {
             "MAIL FROM:<bounces@shop.example>"
         }

@@ -83,7 +83,7 @@ def test_a_name_whatever_its_length_and_signs_is_that_of_one_address(words: list
     assert max(map(len, bytes(made).splitlines())) <= 998
     read = message_from_bytes(bytes(made), policy=policy.default)
     for header in ("From", "To"):
-        [one] = read[header].addresses
+        [address] = read[header].addresses
         # Python reads a blank between two encoded words, where there is none.
-        assert one.display_name.replace(" ", "") == "".join(words).replace(" ", "")
-        assert one.addr_spec == "ann@shop.example"
+        assert address.display_name.replace(" ", "") == "".join(words).replace(" ", "")
+        assert address.addr_spec == "ann@shop.example"

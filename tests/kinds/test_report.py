@@ -110,7 +110,7 @@ def declare(
 
 def files_in(folder: Path) -> list[str]:
     """The names of the files that are there."""
-    return sorted(one.name for one in folder.rglob("*") if one.is_file())
+    return sorted(path.name for path in folder.rglob("*") if path.is_file())
 
 
 @rule("M72")
@@ -133,12 +133,12 @@ def test_a_report_is_made_in_pages_and_joined_in_their_order(
     assert raw.startswith(b"\xef\xbb\xbf")
     rows = list(csv.reader(raw.decode("utf-8-sig").splitlines()))
     assert rows[0] == ["number", "text", "none"]
-    assert [int(one[0]) for one in rows[1:]] == list(range(25))
+    assert [int(row[0]) for row in rows[1:]] == list(range(25))
     assert rows[2] == ["1", '\'=a "1", ü', ""]
     assert sorted(numbers.made) == list(range(3))
     told = connection.execute("select run from told order by 1").fetchall()
     assert told == [(run.id,), (empty.id,)]
-    assert [one.status for one in numbers.finished] == ["ready", "ready"]
+    assert [event.status for event in numbers.finished] == ["ready", "ready"]
     assert files_in(tmp_path / "files/1") == ["numbers.csv"]
     with empty.open() as file:
         assert file.read() == b"\xef\xbb\xbfnumber,text,none\r\n"
@@ -198,7 +198,7 @@ def test_two_who_ask_at_once_after_that_get_one_new_run(
         others = [pool.submit(reports.request, "numbers", {"rows": 5}) for _ in range(3)]
         eventually(lambda: count_lock_waits(connection) == 3)
         mine.commit()
-        assert {one.result().id for one in others} == {first.id} != {old.id}
+        assert {future.result().id for future in others} == {first.id} != {old.id}
 
 
 @rule("M72")
@@ -370,7 +370,7 @@ def test_a_join_that_dies_again_and_again_is_shown_and_can_be_cancelled(make: Ma
     runs = [reports.request("no page"), reports.request("one page")]
     for _ in range(2):
         app.drain()
-        for run in (one.refresh() for one in runs):
+        for run in (stale.refresh() for stale in runs):
             assert (run.status, run.error) == ("failed", "the mail server refuses")
             assert run.dead_job is not None
             app.retry(run.dead_job)
@@ -413,8 +413,8 @@ def test_a_worker_that_was_frozen_does_not_change_the_file_of_another_and_leaves
 ) -> None:
     app, reports = make()
     other, beside = make()
-    for one in (reports, beside):
-        declare(one, [(1,)])
+    for package in (reports, beside):
+        declare(package, [(1,)])
     run = reports.request("one")
     put = reports.store.put
 
@@ -506,8 +506,8 @@ def test_what_has_expired_is_deleted_and_a_file_that_cannot_be_keeps_no_other(
     monkeypatch.setattr(reports.store, "delete", refuse)
     app.enqueue("report.clean", {})
     app.drain()
-    assert [one.id for one in reports.list()] == [3, 1]
-    assert sorted(one.name for one in (tmp_path / "files").iterdir()) == ["1", "3"]
+    assert [run.id for run in reports.list()] == [3, 1]
+    assert sorted(path.name for path in (tmp_path / "files").iterdir()) == ["1", "3"]
     with pytest.raises(report.FileGone, match="no report run 2"):
         gone.refresh()
 
@@ -550,7 +550,7 @@ def test_a_report_is_kept_in_an_object_store(database: str, numbers: Numbers, bu
     signed = reports.store.url(run.file, 60)
     assert signed is not None
     assert httpx.get(signed).content == raw
-    assert [one["path"] for page in bucket.list() for one in page] == [run.file]
+    assert [entry["path"] for page in bucket.list() for entry in page] == [run.file]
     reports.store.delete(run.file)
     reports.store.delete(run.file)
     with pytest.raises(report.FileGone, match="gone from its store"):

@@ -77,10 +77,10 @@ def test_a_text_of_a_stranger_is_no_formula_and_stays_as_it_is() -> None:
         "http://x.example",
         "007",
     ]
-    cells = read_sheet(make_file("xlsx", [[(one,) for one in texts]], ["=1+1"]))["A"]
-    assert [one.value for one in cells] == ["=1+1", *texts]
-    assert {one.data_type for one in cells} == {"s"}
-    assert [one.hyperlink for one in cells] == [None] * 5
+    cells = read_sheet(make_file("xlsx", [[(text,) for text in texts]], ["=1+1"]))["A"]
+    assert [cell.value for cell in cells] == ["=1+1", *texts]
+    assert {cell.data_type for cell in cells} == {"s"}
+    assert [cell.hyperlink for cell in cells] == [None] * 5
 
 
 FORMULAS = [
@@ -100,11 +100,11 @@ FORMULAS = [
 
 @rule("M45")
 def test_csv_for_spreadsheets_has_a_mark_of_its_encoding_and_no_formulas() -> None:
-    rows = [*((one,) for one in FORMULAS), ("a=1",), (-1,), (Decimal("-1.50"),), (None,), ("",)]
+    rows = [*((cell,) for cell in FORMULAS), ("a=1",), (-1,), (Decimal("-1.50"),), (None,), ("",)]
     file = make_file(formats.Csv(bom=True, formulas="escape"), [rows], ["=a"]).read()
     assert file.startswith(b"\xef\xbb\xbf'=a\r\n")
     read = list(csv.reader(io.StringIO(file.decode("utf-8-sig"), newline="")))
-    assert read[1:] == [*([f"'{one}"] for one in FORMULAS), ["a=1"], ["-1"], ["-1.50"], [], [""]]
+    assert read[1:] == [*([f"'{cell}"] for cell in FORMULAS), ["a=1"], ["-1"], ["-1.50"], [], [""]]
     assert make_file("csv", [[("=1", -1)]], ["a", "b"]).read() == b"a,b\r\n=1,-1\r\n"
 
 
@@ -193,7 +193,7 @@ VALUES: list[tuple[Any, Any, Any, Any]] = [
 def test_a_value_has_one_form_in_each_format() -> None:
     rows, columns = [(value, "x") for value, *_ in VALUES], ["a", "b"]
     text = make_file("csv", [rows], columns).read().decode()
-    assert [one[0] for one in csv.reader(io.StringIO(text, newline=""))][1:] == [
+    assert [row[0] for row in csv.reader(io.StringIO(text, newline=""))][1:] == [
         in_csv for _, in_csv, *_ in VALUES
     ]
     lines = [json.loads(line)["a"] for line in make_file("jsonl", [rows], columns)]
@@ -201,13 +201,13 @@ def test_a_value_has_one_form_in_each_format() -> None:
         in_csv if in_json is None else None if in_json is ... else in_json
         for _, in_csv, in_json, _ in VALUES
     ]
-    cells = [one.value for one in read_sheet(make_file("xlsx", [rows], columns))["A"]][1:]
+    cells = [cell.value for cell in read_sheet(make_file("xlsx", [rows], columns))["A"]][1:]
     wanted = [
         value if in_cell is ... else line if in_cell is None else in_cell
         for (value, *_, in_cell), line in zip(VALUES, lines, strict=True)
     ]
     assert cells == wanted
-    assert [type(one) is bool for one in cells] == [type(one) is bool for one in wanted]
+    assert [type(value) is bool for value in cells] == [type(value) is bool for value in wanted]
 
 
 @rule("M72")
@@ -229,16 +229,16 @@ def test_a_csv_is_read_by_copy_as_what_it_was_made_of(connection: psycopg.Connec
         (1, 100, 0.10, 'NULL', 1, '-2 days'), (2, null, 1e-20, null, null, null)"""
     )
     found = connection.execute("select * from made order by id")
-    columns = [one.name for one in found.description or ()]
+    columns = [column.name for column in found.description or ()]
     file = make_file("csv", [found.fetchall()], columns).read()
     connection.execute("create temp table read (like made)")
     for style in ("sql_standard", "iso_8601", "postgres"):
         connection.execute(f"truncate read; set intervalstyle = {style}".encode())
         with connection.cursor().copy("copy read from stdin (format csv, header)") as copy:
             copy.write(file)
-        for one, other in (("made", "read"), ("read", "made")):
-            query = f"select count(*) from (select * from {one} except all table {other})"
-            assert connection.execute(query.encode()).fetchone() == (0,), (style, one)
+        for table, other in (("made", "read"), ("read", "made")):
+            query = f"select count(*) from (select * from {table} except all table {other})"
+            assert connection.execute(query.encode()).fetchone() == (0,), (style, table)
     same = ["id", "amount", "free", "text", "day", "bytes", "one"]
     query = f"select {','.join(same)} from made where id <> 0 order by id"
     with connection.cursor().copy(
@@ -261,7 +261,7 @@ def test_a_column_of_parquet_has_a_type_that_holds_each_value() -> None:
     ]
     columns = ["float", "mixed", "late", "longer", "bool", "long", "inexact"]
     table = read_table(make_file("parquet", [rows], columns)).to_pylist()
-    assert [tuple(one.values()) for one in table[-3:-1]] == [
+    assert [tuple(row.values()) for row in table[-3:-1]] == [
         (1.5, "x", '{"y":2}', str(2**70), False, 1, "0.5"),
         (inf, "NaN", '["NaN"]', "1", None, 2, "NaN"),
     ]

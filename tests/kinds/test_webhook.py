@@ -113,7 +113,7 @@ def test_events_of_an_account_are_for_its_endpoints_alone(make: Make, receiver: 
     put(hooks, receiver, "b", account="B")
     assert list(hooks.emit("x", event_id="1", account="A")) == ["a"]
     assert list(hooks.emit("x", event_id="1")) == ["mine"]
-    assert [one.name for one in hooks.endpoints(account="B")] == ["b"]
+    assert [endpoint.name for endpoint in hooks.endpoints(account="B")] == ["b"]
 
 
 ANSWERS: list[tuple[str, str, int | None, str | None]] = [
@@ -195,7 +195,7 @@ def test_a_failed_delivery_comes_again_with_the_same_id(
     app.drain()
     assert hooks.endpoints()[0].state == "failing"
     drain(app, connection)
-    assert [one.headers["webhook-id"] for one in receiver.requests] == ["1", "1"]
+    assert [request.headers["webhook-id"] for request in receiver.requests] == ["1", "1"]
     [delivery] = hooks.deliveries("crm")
     assert (delivery.status, delivery.attempts, delivery.code) == ("succeeded", 2, 200)
     assert hooks.endpoints()[0].state == "on"
@@ -213,7 +213,7 @@ def test_what_a_deploy_may_say_is_retried_also_after_an_outage_and_then_the_even
     for _ in range(9):
         drain(app, connection)
     ends = [hooks.deliveries(name)[0] for name in ("back", "gone")]
-    assert [one[3:6] for one in ends] == [("succeeded", 8, 200), ("dead", 8, 404)]
+    assert [delivery[3:6] for delivery in ends] == [("succeeded", 8, 200), ("dead", 8, 404)]
     assert "responded with 404" in str(ends[1].response)
 
 
@@ -259,7 +259,7 @@ def test_an_endpoint_that_is_gone_is_disabled_until_a_person_enables_it(
     assert (endpoint.state, endpoint.by) == ("disabled", "rota")
     assert "410" in str(endpoint.why)
     assert len(receiver.requests) == 1
-    assert [one.status for one in hooks.deliveries("crm")] == ["dead", "dead"]
+    assert [delivery.status for delivery in hooks.deliveries("crm")] == ["dead", "dead"]
     assert hooks.emit("x", event_id="3") == {}
     found = connection.execute("select subject, message from rota.alert_matches('packages')")
     [(subject, message)] = found.fetchall()
@@ -268,7 +268,7 @@ def test_an_endpoint_that_is_gone_is_disabled_until_a_person_enables_it(
     hooks.enable("crm", why="they are back")
     assert hooks.replay("crm", since="1h") == 2
     assert app.drain().succeeded == 2
-    assert [one.status for one in hooks.deliveries("crm")] == ["succeeded", "succeeded"]
+    assert [delivery.status for delivery in hooks.deliveries("crm")] == ["succeeded", "succeeded"]
     assert connection.execute("select count(*) from rota.package_findings()").fetchone() == (0,)
 
 
@@ -346,9 +346,9 @@ def test_an_endpoint_in_order_gets_an_event_after_the_one_before(
     for number in range(4):
         hooks.emit("x", event_id=f"{number}")
     drain(app, connection)
-    assert [one.headers["webhook-id"] for one in receiver.requests] == ["0"]
+    assert [sent.headers["webhook-id"] for sent in receiver.requests] == ["0"]
     drain(app, connection)
-    assert [one.headers["webhook-id"] for one in receiver.requests] == ["0", "0", "1", "2", "3"]
+    assert [sent.headers["webhook-id"] for sent in receiver.requests] == ["0", "0", "1", "2", "3"]
 
 
 def test_a_body_is_built_when_it_is_sent_and_a_test_event_goes_to_one_endpoint(
@@ -363,14 +363,14 @@ def test_a_body_is_built_when_it_is_sent_and_a_test_event_goes_to_one_endpoint(
     hooks.emit("long", event_id="3")
     hooks.test("crm")
     app.drain()
-    bodies = [json.loads(one.body) for one in receiver.of("/crm")]
-    sent = {one["type"]: one["data"] for one in bodies}
+    bodies = [json.loads(request.body) for request in receiver.of("/crm")]
+    sent = {body["type"]: body["data"] for body in bodies}
     assert len(bodies) == 2 and sent.keys() == {"order.paid", "test"}
     assert sent["order.paid"] == {"order": 17, "event": "order.paid", "x": None}
     assert receiver.of("/wrong") == [], "the one is no JSON, and the other too large"
     refused = hooks.deliveries("wrong")
-    assert [one.status for one in refused] == ["dead", "dead"]
-    assert all("load returned" in str(one.response) for one in refused)
+    assert [delivery.status for delivery in refused] == ["dead", "dead"]
+    assert all("load returned" in str(delivery.response) for delivery in refused)
     with pytest.raises(rota.UsageError, match="no endpoint 'none'"):
         hooks.test("none")
 
@@ -429,7 +429,7 @@ def test_old_deliveries_are_forgotten(
     )
     app.enqueue("webhook.forget", {})
     app.drain()
-    assert [one.event_id for one in hooks.deliveries("crm")] == ["2"]
+    assert [delivery.event_id for delivery in hooks.deliveries("crm")] == ["2"]
 
 
 @pytest.mark.nightly
@@ -440,7 +440,7 @@ def test_secrets_of_endpoints_are_sealed_where_there_are_keys_and_rotated_with_t
     app, hooks = make()
     clear = put(hooks, receiver, "clear")
     old_key, new_key = (
-        f"{one}={base64.b64encode(one.encode() * 16).decode()}" for one in ("k1", "k2")
+        f"{name}={base64.b64encode(name.encode() * 16).decode()}" for name in ("k1", "k2")
     )
     monkeypatch.setenv("ROTA_SECRET_KEYS", old_key)
     secret = put(hooks, receiver)
@@ -453,13 +453,13 @@ def test_secrets_of_endpoints_are_sealed_where_there_are_keys_and_rotated_with_t
     rotated = hooks.rotate("crm")
     stored = connection.execute("select sealed from rota.webhook_endpoint order by name").fetchall()
     assert stored[0] == ([{"secret": clear}],)
-    assert [one["secret"]["key"] for one in stored[1][0]] == ["k2", "k2"]
+    assert [sealed["secret"]["key"] for sealed in stored[1][0]] == ["k2", "k2"]
     hooks.emit("x", event_id="1")
     app.drain()
     assert len(receiver.requests) == 2
-    first = next(one for one in receiver.requests if "," in one.headers["webhook-signature"][3:])
-    for one in (secret, rotated):
-        webhook.verify(first.headers, first.body, one)
+    first = next(sent for sent in receiver.requests if "," in sent.headers["webhook-signature"][3:])
+    for key in (secret, rotated):
+        webhook.verify(first.headers, first.body, key)
 
 
 @rule("M45")
@@ -480,7 +480,7 @@ def test_a_delivery_waits_for_a_worker_with_the_key_of_its_secret(
     app.drain()
     waits = connection.execute("select distinct waits_for, attempts from rota.job").fetchall()
     assert (waits, receiver.requests) == ([("key of-hooks", 0)], [])
-    assert len([one for one in caplog.records if "'of-hooks'" in one.getMessage()]) == 1
+    assert len([record for record in caplog.records if "'of-hooks'" in record.getMessage()]) == 1
     monkeypatch.setenv("ROTA_SECRET_KEYS", keys)
     drain(app, connection)
     assert len(receiver.requests) == 2
@@ -502,7 +502,7 @@ def test_what_an_endpoint_answers_is_kept_without_secrets_and_without_what_canno
     assert kept is not None
     assert "password=" in kept[0]
     assert "hunter2" not in kept[0]
-    states = {one.name: one.state for one in hooks.endpoints()}
+    states = {endpoint.name: endpoint.state for endpoint in hooks.endpoints()}
     for name, status, code, state in (
         ("nul", "dead", 400, "failing"),
         ("nul-gone", "dead", 410, "disabled"),
@@ -526,8 +526,8 @@ def test_a_note_that_fails_does_not_decide_about_the_delivery(
     )
     hooks.emit("x", event_id="1")
     app.drain()
-    assert [one.status for one in hooks.deliveries("crm")] == ["dead"]
-    assert [one.status for one in hooks.deliveries("well")] == ["succeeded"]
+    assert [delivery.status for delivery in hooks.deliveries("crm")] == ["dead"]
+    assert [delivery.status for delivery in hooks.deliveries("well")] == ["succeeded"]
     assert len(receiver.of("/well")) == 1
 
 
@@ -582,7 +582,7 @@ def test_a_replay_takes_those_that_have_died_since_and_each_once(
     for _ in range(2):  # also one that has arrived, on purpose
         assert hooks.replay("crm", event_id="2", why="they lost it") == 1
         drain(app, connection)
-    assert [one.headers["webhook-id"] for one in receiver.of("/well")] == ["2", "2"]
+    assert [request.headers["webhook-id"] for request in receiver.of("/well")] == ["2", "2"]
     assert len(hooks.deliveries("crm")) == 3
 
 
@@ -632,7 +632,7 @@ def test_an_event_is_an_enqueue_with_the_app_s_middleware_and_rules(
     @app.enqueue_middleware
     @contextmanager
     def carry(jobs: Any) -> Iterator[dict[str, str]]:
-        seen.append([one.job_type.name for one in jobs])
+        seen.append([job.job_type.name for job in jobs])
         yield {"tenant": "42"}
 
     app.migrate()

@@ -40,8 +40,8 @@ LOCAL = """
 
 @rule("M71")
 def test_an_address_that_is_not_everybodys_is_not_public() -> None:
-    assert [one for one in PRIVATE.split() if is_public(ip_address(one))] == []
-    assert [one for one in PUBLIC.split() if not is_public(ip_address(one))] == []
+    assert [address for address in PRIVATE.split() if is_public(ip_address(address))] == []
+    assert [address for address in PUBLIC.split() if not is_public(ip_address(address))] == []
 
 
 @rule("M71")
@@ -184,8 +184,8 @@ def patch_resolver(
         if host.startswith("silent"):
             assert silent is not None
             silent.wait(30)
-        kinds = {one: socket.AF_INET6 if ":" in one else socket.AF_INET for one in found}
-        return [(kind, socket.SOCK_STREAM, 6, "", (one, port)) for one, kind in kinds.items()]
+        kinds = {ip: socket.AF_INET6 if ":" in ip else socket.AF_INET for ip in found}
+        return [(kind, socket.SOCK_STREAM, 6, "", (ip, port)) for ip, kind in kinds.items()]
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     return asked
@@ -221,13 +221,13 @@ async def test_a_resolver_that_is_silent_holds_up_no_other_host(
         stuck = [
             client.post("http://silent.example/", b"", {}, allow_private=True) for _ in range(9)
         ]
-        waiting = [asyncio.ensure_future(one) for one in stuck]
+        waiting = [asyncio.ensure_future(call) for call in stuck]
         for host in ("a.example", "b.example", "127.0.0.1"):
             url = f"http://{host}:{receiver.port}/"
             assert (await client.post(url, b"", {}, allow_private=True)).code == 200
-        for one in waiting:
+        for call in waiting:
             with pytest.raises(webhook.NoResponse, match=r"silent\.example did not respond"):
-                await one
+                await call
         silent.set()
         await client.aclose()
 

@@ -214,15 +214,15 @@ def test_sql_and_python_refuse_the_same_endpoints(
     _, hooks = make()
     fits = {"name": "new", "url": "https://x.example/"}
     secrets: list[tuple[bool, dict[str, Any]]] = [
-        *[(False, {"secret": one}) for one in SECRETS],
-        *[(True, {"secret": one}) for one in FITTING_SECRETS],
+        *[(False, {"secret": secret}) for secret in SECRETS],
+        *[(True, {"secret": secret}) for secret in FITTING_SECRETS],
     ]
     changes: list[tuple[bool, dict[str, Any]]] = [
-        *[(False, {"url": one}) for one in URLS],
-        *[(True, {"url": one}) for one in FIT],
-        *[(False, {"account": one}) for one in ("", "a" * 101)],
-        *[(False, {"events": one}) for one in ([], [["a"], ["b"]], [None], ["order.**"])],
-        *[(False, {"name": one}) for one in ("", None, "a b", "a" * 101, "ä", "a\n")],
+        *[(False, {"url": url}) for url in URLS],
+        *[(True, {"url": url}) for url in FIT],
+        *[(False, {"account": account}) for account in ("", "a" * 101)],
+        *[(False, {"events": events}) for events in ([], [["a"], ["b"]], [None], ["order.**"])],
+        *[(False, {"name": name}) for name in ("", None, "a b", "a" * 101, "ä", "a\n")],
     ]
 
     def compare(is_fit: bool, change: dict[str, Any]) -> None:
@@ -243,14 +243,14 @@ def test_sql_and_python_refuse_the_same_endpoints(
         compare(is_fit, change)
     assert hooks.endpoints() == []
     hooks.put("crm", "https://a.example/")
-    for one in (*SECRETS, "", 5):
+    for secret in (*SECRETS, "", 5):
         with pytest.raises(rota.UsageError, match="24 to 64 bytes"):
-            hooks.rotate("crm", secret=one)  # type: ignore[arg-type]
+            hooks.rotate("crm", secret=secret)  # type: ignore[arg-type]
 
 
 def put_in_sql(connection: Connection, given: dict[str, Any]) -> None:
     names = ", ".join(f"p_{name} => %({name})s" for name in given)
-    values = {name: Jsonb(one) if name == "secret" else one for name, one in given.items()}
+    values = {name: Jsonb(value) if name == "secret" else value for name, value in given.items()}
     connection.execute(f"select * from rota.webhook_put({names})".encode(), values)
 
 

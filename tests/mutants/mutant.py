@@ -43,11 +43,11 @@ def read_mutants(text: str) -> list[Mutant]:
     return [
         Mutant(
             name,
-            f"src/rota/{one.pop('file')}",
-            [f"tests/{at}" for at in one.pop("tests", [])],
-            **one,
+            f"src/rota/{guard.pop('file')}",
+            [f"tests/{at}" for at in guard.pop("tests", [])],
+            **guard,
         )
-        for name, one in tomllib.loads(text).items()
+        for name, guard in tomllib.loads(text).items()
     ]
 
 

@@ -93,12 +93,14 @@ def _read_options() -> argparse.Namespace:
 def _choose(options: argparse.Namespace) -> list[Mutant]:
     mutants = read_mutants((ROOT / GUARDS).read_text(encoding="utf-8"))
     if options.only:
-        if not (chosen := [one for one in mutants if one.name.startswith(options.only)]):
+        if not (chosen := [mutant for mutant in mutants if mutant.name.startswith(options.only)]):
             sys.exit(f"no guard begins with {options.only!r}: {GUARDS} lists them")
         return chosen
     if options.of:
         return [
-            one for one in mutants if any(t.startswith(f"tests/{options.of}/") for t in one.tests)
+            mutant
+            for mutant in mutants
+            if any(t.startswith(f"tests/{options.of}/") for t in mutant.tests)
         ]
     if options.slice:
         first, step = map(int, options.slice.split("/"))
@@ -132,7 +134,10 @@ class Bench:
             sound = run_pytest(self.sound, server, ROUND_S, "-n", "2", "-m", self.marks, *tests)
         if sound.error or sound.failed:
             sys.exit(f"they must pass before anything else: {sorted(sound.failed)} {sound.error}")
-        able = [replace(one, tests=[t for t in one.tests if t in sound.passed]) for one in mutants]
+        able = [
+            replace(mutant, tests=[t for t in mutant.tests if t in sound.passed])
+            for mutant in mutants
+        ]
         with ThreadPoolExecutor(AT_ONCE) as pool:
             return Counter(pool.map(self._try_one, able))
 

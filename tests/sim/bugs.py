@@ -30,9 +30,9 @@ def main() -> int:
         read_bugs()
         if not options.only
         else [
-            one
-            for one in [*read_bugs(), *read_mutants((ROOT / GUARDS).read_text(encoding="utf-8"))]
-            if one.name.startswith(options.only)
+            mutant
+            for mutant in [*read_bugs(), *read_mutants((ROOT / GUARDS).read_text(encoding="utf-8"))]
+            if mutant.name.startswith(options.only)
         ]
     )
     with ThreadPoolExecutor(AT_ONCE) as pool:

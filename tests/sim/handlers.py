@@ -66,7 +66,7 @@ class Handlers:
         draw = self._draw(ctx)
         failed: list[Exception | None] = []
         with ExitStack() as stack:
-            jobs = [one.job for one in ctx.items]
+            jobs = [item.job for item in ctx.items]
             runs = [
                 stack.enter_context(self.running("many", job.id, job.claims, item.n))
                 for job, item in zip(jobs, items, strict=True)
@@ -157,7 +157,7 @@ class Handlers:
         for part in ("first", "second"):
             children = await ctx.step(f"enqueue the {part}", self._enqueue_children, run, part)
             self._judge.note_step_kept(run, part)
-            if not all(one in ctx.results for one in children):
+            if not all(child in ctx.results for child in children):
                 raise rota.WaitFor(children)
             self._judge.note_joined(run, {id_: ctx.results[id_].outcome for id_ in children})
 
@@ -166,7 +166,7 @@ class Handlers:
         child = self.jobs.types["child"]
         keys = [f"{run.job} {part} {number}" for number in range(2)]
         made = await self.app.aenqueue_many([child.using(key=k).new(n=0) for k in keys])
-        return [one.id for one in made]
+        return [job.id for job in made]
 
     def _tell(self, what: str) -> None:
         self._world.tell(self._process, what)

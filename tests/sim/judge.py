@@ -321,7 +321,7 @@ class Judge:
     def _look_at_members(self, run: Run) -> None:
         """Say so if what follows a batch begins before its members have ended."""
         members = self._batches.get(run.n, [])
-        left = [one.job for one in self._list_running(members)]
+        left = [other.job for other in self._list_running(members)]
         if not self._troubled_at:  # else some may be dead that began less often
             left += [job for job in members if not self._is_over(job)]
         if left:
@@ -401,8 +401,8 @@ class Judge:
     def note_joined(self, run: Run, outcomes: dict[int, str | None]) -> None:
         """It has waited for these jobs, and goes on."""
         self._children[run.job].update(outcomes)
-        for one in self._list_running(outcomes):
-            self.faults.append(f"job {run.job} goes on while {one.job} runs")
+        for other in self._list_running(outcomes):
+            self.faults.append(f"job {run.job} goes on while {other.job} runs")
         for job, outcome in outcomes.items():
             if outcome == "succeeded" and not {job} & (self._finished.keys() | self._touched):
                 self.faults.append(f"job {run.job} has a result of {job}, which has not ended")
@@ -436,7 +436,7 @@ class Judge:
         asked = "select id, claims from rota.job where status = 'running' and locked_by = %s"
         held = dict(server.query(asked, worker))
         for job in sorted(held.keys() - set(unwritten)):
-            runs = [one for one in self._runs if (one.job, one.claim) == (job, held[job])]
+            runs = [run for run in self._runs if (run.job, run.claim) == (job, held[job])]
             if runs or not self._troubled_at:
                 self.faults.append(f"{worker} stops and does not say that it leaves job {job}")
 
@@ -473,12 +473,12 @@ class Judge:
         running = self._list_running(list(self._running))
         if run.job_type in CAPACITY:
             whose = run.group or run.job_type
-            together = [one for one in running if (one.group or one.job_type) == whose]
+            together = [other for other in running if (other.group or other.job_type) == whose]
             if len(together) > CAPACITY[run.job_type]:
                 self.faults.append(f"{len(together)} jobs of {whose} run at {self._now():.3f}")
         if self._cap is not None:
             limit, since = self._cap
-            together = [one for one in running if one.began > since]
+            together = [other for other in running if other.began > since]
             if len(together) > limit:
                 self.faults.append(f"{len(together)} jobs of a queue run at {self._now():.3f}")
 
@@ -492,10 +492,10 @@ class Judge:
             return
         passed = [
             job
-            for job, one in self._made.items()
+            for job, earlier in self._made.items()
             if job < run.job
-            and not one.is_delayed
-            and (one.kind, group_of(one.kind, one.n)) == ("row", run.group)
+            and not earlier.is_delayed
+            and (earlier.kind, group_of(earlier.kind, earlier.n)) == ("row", run.group)
             and not self._is_over(job)
         ]
         if passed and not self._touched.issuperset(passed):
@@ -565,7 +565,7 @@ class Judge:
             if (times := len(history.get(job, []))) != 1:
                 self.faults.append(f"job {job} is {times} times in history")
         for job, claim in self._lost:
-            if [one[::2] for one in history.get(job, ())] == [["succeeded", claim]]:
+            if [attempt[::2] for attempt in history.get(job, ())] == [["succeeded", claim]]:
                 self.faults.append(f"job {job} succeeded by claim {claim}, said to be lost")
         self._look_at_progress(server)
         self._look_at_attempts(history)
@@ -593,7 +593,7 @@ class Judge:
                 self.faults.append(f"job {job} succeeded and has not ended")
             if is_calm and status != "succeeded" and job in self._finished:
                 self.faults.append(f"job {job} has ended well and is {status}")
-            charged = sum(one.end in CHARGED or one.job_type in ONE_ATTEMPT for one in runs[job])
+            charged = sum(run.end in CHARGED or run.job_type in ONE_ATTEMPT for run in runs[job])
             if attempts > claims or (is_calm and attempts != charged):
                 self.faults.append(f"job {job} ended {ended}, charged are {attempts}")
             if job in self._made and is_calm:
@@ -601,15 +601,15 @@ class Judge:
 
     def _is_calm(self, runs: list[Run], *, is_told: bool) -> bool:
         """Whether nothing was wrong with a job of which these are all runs."""
-        were = ((one.worker, one.began, (one.ended or inf) + WRITTEN_S) for one in runs)
-        had_trouble = self._stepped_at or any(self._is_excused(*one) for one in were)
+        were = ((run.worker, run.began, (run.ended or inf) + WRITTEN_S) for run in runs)
+        had_trouble = self._stepped_at or any(self._is_excused(*span) for span in were)
         return not self._troubled_at or (is_told and not had_trouble)
 
     def _look_at_a_way(self, job: int, ended: list[str], claims: int) -> None:
         """Say so if a job that nothing disturbed began too often, or was claimed for nothing."""
         kind = self._made[job].kind
         asked, n = self._replaced.get(job, (0.0, 0))
-        if any(one.job == job and one.began < asked and one.n != n for one in self._runs):
+        if any(run.job == job and run.began < asked and run.n != n for run in self._runs):
             self.faults.append(f"job {job} began before {asked:.3f}, and got what was replaced")
         # A child that a person retries is waited for again.
         is_again = not self._touched.isdisjoint(self._children[job])
@@ -639,9 +639,9 @@ class Judge:
         ends = [since + HEARD_S for since, _ in self._limits[1:]]
         limits = [*zip(self._limits, [*ends, inf], strict=True)]
         for at in starts:
-            window = [one for one in starts if at <= one < at + PER_S]
+            window = [start for start in starts if at <= start < at + PER_S]
             most = max(n for (since, n), end in limits if since < at + PER_S and at < end)
-            stepped = any(at - PER_S <= one < at + 2 * PER_S for one in self._stepped_at)
+            stepped = any(at - PER_S <= step < at + 2 * PER_S for step in self._stepped_at)
             if len(window) > most + BURST * (1 + stepped):
                 self.faults.append(f"{len(window)} starts in {PER_S} s from {at:.3f}")
                 return

@@ -88,13 +88,13 @@ class People:
                 self._world.story.faults.append(f"an enqueue fails: {error!r}")
 
     def _note(self, enqueued: list[Any], known: list[Made], asked: float) -> None:
-        self._world.tell("producer", f"enqueues {[one.id for one in enqueued if one.created]}")
-        for one, made in zip(enqueued, known, strict=True):
-            if one.created:
-                self._judge.note_enqueued(one.id, made)
+        self._world.tell("producer", f"enqueues {[job.id for job in enqueued if job.created]}")
+        for job, made in zip(enqueued, known, strict=True):
+            if job.created:
+                self._judge.note_enqueued(job.id, made)
             else:
-                is_replaced = one.change == "replaced"
-                self._judge.note_met(one.id, made, asked, is_replaced=is_replaced)
+                is_replaced = job.change == "replaced"
+                self._judge.note_met(job.id, made, asked, is_replaced=is_replaced)
 
     async def hold(self) -> None:
         """Enqueue in a transaction of the application's, which ends a while later."""
@@ -106,9 +106,9 @@ class People:
                     asked = self._world.loop.now
                     enqueued = await self._app.aenqueue_many(jobs, connection=connection)
                     joined = [
-                        one.id
-                        for one, made in zip(enqueued, known, strict=True)
-                        if not one.created and made.kind == "pending"
+                        job.id
+                        for job, made in zip(enqueued, known, strict=True)
+                        if not job.created and made.kind == "pending"
                     ]
                     for id_ in joined:
                         self._judge.note_joined_by(id_, 1)
@@ -119,7 +119,7 @@ class People:
                     if self._draw.random() < 0.2:
                         raise _RolledBack
                 # They count from the commit on, and others of their groups may be ahead of them.
-                self._note(enqueued, [replace(one, is_delayed=True) for one in known], asked)
+                self._note(enqueued, [replace(made, is_delayed=True) for made in known], asked)
             finally:
                 await connection.close()
 
@@ -147,8 +147,8 @@ class People:
             made = await self._app.abatch(members, then=self._types["after"].new(n=number))
             due = self._world.loop.now
             known = {
-                one.id: Made(kind, n, due, is_delayed=False)
-                for n, (one, kind) in enumerate(zip(made.jobs, kinds, strict=True))
+                job.id: Made(kind, n, due, is_delayed=False)
+                for n, (job, kind) in enumerate(zip(made.jobs, kinds, strict=True))
             }
             self._world.tell("producer", f"makes batch {number} of {list(known)}")
             self._judge.note_batch(number, known)

@@ -92,16 +92,16 @@ def shrink(server: Server, story: Story) -> Story:
 
 
 def _list_smaller(mix: Mix) -> Iterator[Mix]:
-    for one in fields(Mix):
-        value: Any = getattr(mix, one.name)
-        least = {"jobs": 10, "workers": 1, "over_s": 10.0}.get(one.name, 0)
+    for field in fields(Mix):
+        value: Any = getattr(mix, field.name)
+        least = {"jobs": 10, "workers": 1, "over_s": 10.0}.get(field.name, 0)
         if isinstance(value, bool):
             if value:
-                fewer: Any = {one.name: False}
+                fewer: Any = {field.name: False}
                 yield replace(mix, **fewer)
         elif value > least:
             half = max(least, value // 2 if isinstance(value, int) else round(value / 2 - 0.01, 2))
-            smaller: Any = {one.name: half}
+            smaller: Any = {field.name: half}
             if half < value:
                 yield replace(mix, **smaller)
 

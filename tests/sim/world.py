@@ -131,7 +131,7 @@ class Story:
 
     def table(self) -> str:
         lines = [f"{at:10.3f}  {who:<10} {what}" for at, who, what in self.lines]
-        return "\n".join([*lines, *(f"WRONG: {one}" for one in self.faults)])
+        return "\n".join([*lines, *(f"WRONG: {fault}" for fault in self.faults)])
 
 
 class World:
@@ -253,7 +253,9 @@ class World:
             mock.patch.object(logging.getLogger("rota"), "disabled", True),
             mock.patch("rota.worker.worker.LoopThread", OneThread),
             # Sets of attempts have the same order in each run.
-            mock.patch.object(Attempt, "__hash__", lambda one: hash((one.job.id, one.job.claims))),
+            mock.patch.object(
+                Attempt, "__hash__", lambda attempt: hash((attempt.job.id, attempt.job.claims))
+            ),
         ):
             main = self.loop.create_task(self._live())
             try:
@@ -298,7 +300,7 @@ class World:
         self._people = People(self)
         await self._people.clear_queue()  # there is a row that may be locked
         happening = []
-        for at, happen in sorted(self._plan(), key=lambda one: one[0]):
+        for at, happen in sorted(self._plan(), key=lambda event: event[0]):
             await asyncio.sleep(max(0.0, at - self.loop.now))
             happening.append(self.apart(happen()))
         await asyncio.gather(*happening)
@@ -384,7 +386,7 @@ class World:
             self.story.faults.append(f"{process} ended with {error!r}")
 
     def _pick(self) -> Process | None:
-        alive = [one for one in self._workers if not one.is_dead]
+        alive = [process for process in self._workers if not process.is_dead]
         return self.draw.choice(alive) if alive else None
 
     async def _kill(self) -> None:
@@ -394,7 +396,7 @@ class World:
         self.tell(process, "is killed")
         process.is_dead = True
         self.judge.note_death(process.name)
-        for connection in [one for one in self.connections if one.process is process]:
+        for connection in [opened for opened in self.connections if opened.process is process]:
             connection.cut()
         kind = "sql" if process.is_sql else "w"
         after_s = self.draw.uniform(0.5, 10)
@@ -489,14 +491,16 @@ class World:
                 process.frozen_until = min(process.frozen_until, self.loop.now)
         self.judge.note_well()
         while not any(
-            one.release == "r1" and not one.is_sql for one in self._workers if not one.is_dead
+            process.release == "r1" and not process.is_sql
+            for process in self._workers
+            if not process.is_dead
         ):
             self._start_worker()
 
     async def _wait_for_the_end(self) -> None:
         until = self.loop.now + END_S
         left = "select count(*) from rota.job where status not in ('dead', 'cancelled')"
-        if any(one.is_dead for one in self._workers):
+        if any(process.is_dead for process in self._workers):
             await asyncio.sleep(LOST_S)
             self.judge.look_at_the_dead(self.server)
         if self._skew_s < self._skew_s_max:  # else what was put off waits for hours
@@ -513,8 +517,8 @@ class World:
         self.judge.look_at_claims(self.story.claims, self.mix.workers * self.loop.now)
         before = self.server.statements
         await asyncio.sleep(40)  # what is swept has been swept
-        living = [one for one in self._workers if not (one.is_dead or one.is_sql)]
-        releases = len({one.release for one in living})
+        living = [process for process in self._workers if not (process.is_dead or process.is_sql)]
+        releases = len({process.release for process in living})
         asked = (self.server.statements - before) / 40
         self.judge.look_at_rest(asked, len(living), releases)
         for process in living:

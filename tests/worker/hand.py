@@ -43,13 +43,13 @@ def make_spec(
     ).decode()
     named: Any = {} if name is None else {"name": name}
     return WorkerSpec(
-        types={one.name: one._declaration for one in jobs.types.values()},
+        types={job_type.name: job_type._declaration for job_type in jobs.types.values()},
         release=release,
         lease_s=lease_s,
         declaration=declaration,
         config=WorkerConfig(**config),
         lifespan=lifespan,
-        limits=encode_limits(one._declaration for one in jobs.types.values()),
+        limits=encode_limits(job_type._declaration for job_type in jobs.types.values()),
         **named,
     )
 

@@ -93,7 +93,7 @@ def seen(ctx: rota.Context, on: date, ids: list[int]) -> dict[str, Any]:
         "cancelled": ctx.cancelled,
         "attempts": ctx.job.attempts,
         "app": ctx.app is app,
-        "told": [[one.outcome, one.result] for one in ctx.results.values()],
+        "told": [[result.outcome, result.result] for result in ctx.results.values()],
     }
 
 

@@ -93,9 +93,9 @@ class SupervisorProcess:
             )
         }
         self.process.kill()
-        for one in left:
+        for child in left:
             with suppress(psutil.NoSuchProcess):
-                one.kill()
+                child.kill()
         self.process.wait()
 
     def _living_log(self) -> str:

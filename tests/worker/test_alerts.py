@@ -73,7 +73,7 @@ async def test_a_firing_is_an_error_in_the_log_and_its_end_an_info(
     for _ in range(3):
         connection.execute(AGAIN)
         told += await other.passes()
-    assert [type(one) for one in told] == [AlertOver]
+    assert [type(event) for event in told] == [AlertOver]
     lines = [(record.levelname, record.getMessage().partition(":")[0]) for record in caplog.records]
     assert lines == [("ERROR", "alert 'dead jobs'"), ("INFO", "alert 'dead jobs' is over")]
     connection.execute(DEAD.replace("10)", "1)"))
@@ -152,8 +152,8 @@ async def test_a_rule_that_cannot_be_evaluated_keeps_no_other_from_it(
     connection.execute(DEAD)
     upkeep = Upkeep(database)
     told = await upkeep.passes()
-    assert [one.rule for one in told if isinstance(one, AlertFired)] == ["dead jobs"]
-    assert sorted(one.rule for one in told if isinstance(one, AlertNotSent)) == [
+    assert [event.rule for event in told if isinstance(event, AlertFired)] == ["dead jobs"]
+    assert sorted(event.rule for event in told if isinstance(event, AlertNotSent)) == [
         "failure rate",
         "same error",
     ]

@@ -111,7 +111,7 @@ def make_app(database: str, index: Index) -> rota.App:
 
 def put_docs(app: rota.App, index: Index, count: int, kind: str = "plain") -> list[int]:
     made = app.enqueue_many([index.types[kind].new(Doc(at)) for at in range(1, count + 1)])
-    return [one.id for one in made]
+    return [job.id for job in made]
 
 
 def run_again(connection: Connection) -> None:
@@ -208,7 +208,7 @@ def test_the_job_at_fault_for_an_error_of_all_is_found(
 
     types = [declare(name, error) for name, (error, _) in cases.items()]
     with closing(rota.App(database, jobs=[jobs])) as app:
-        app.enqueue_many([one.new(Doc(at)) for one in types for at in range(1, 9)])
+        app.enqueue_many([job_type.new(Doc(at)) for job_type in types for at in range(1, 9)])
         app.drain(concurrency=100)
     for name, (_, status) in cases.items():
         found = rows(
@@ -262,7 +262,7 @@ def test_an_outage_or_answers_that_do_not_fit_fail_each_job_of_one_call(
 
     types = [declare(name, answer) for name, (answer, _) in answers.items()]
     with closing(rota.App(database, jobs=[jobs])) as app:
-        app.enqueue_many([one.new(Doc(at)) for one in types for at in range(3)])
+        app.enqueue_many([job_type.new(Doc(at)) for job_type in types for at in range(3)])
         app.drain(concurrency=20)
     assert sorted(calls) == sorted(answers), "none of them is the fault of a job"
     found = (
@@ -298,8 +298,8 @@ def test_the_jobs_of_one_call_are_of_one_lane(database: str) -> None:
 
     @jobs.job("laned", chunk=10, ordered=rota.Ordered(capacity=5), takes_context=True)
     def laned(ctx: rota.Context, docs: list[Doc]) -> None:
-        assert [one.job.payload["id"] for one in ctx.items] == [doc.id for doc in docs]
-        calls.append((len(docs), {one.job.group_key for one in ctx.items}))
+        assert [item.job.payload["id"] for item in ctx.items] == [doc.id for doc in docs]
+        calls.append((len(docs), {item.job.group_key for item in ctx.items}))
 
     with closing(rota.App(database, jobs=[jobs])) as app:
         app.enqueue_many(
@@ -378,7 +378,7 @@ async def test_what_is_said_of_a_cancelled_job_is_dropped_and_the_call_goes_on(
     async def index(ctx: rota.Context, docs: list[Doc]) -> list[int]:
         calls.append([doc.id for doc in docs])
         await go.wait()
-        seen.extend(one.cancelled for one in ctx.items)
+        seen.extend(item.cancelled for item in ctx.items)
         if docs[0].id == 10:
             raise rota.Dead("no such doc")
         return [doc.id for doc in docs]
@@ -482,7 +482,7 @@ async def test_a_job_that_its_worker_has_lost_is_not_finished_and_without_jobs_a
         assert waiting.why == [None]
         assert rows(connection, "select id, status from rota.job") == [(lost, "running")]
         done = rows(connection, "select id from rota.job_history order by id")
-        assert done == [(one,) for one in others]
+        assert done == [(id_,) for id_ in others]
         waiting.go.clear()
         waiting.calls.clear()
         made = await waiting.begun(connection, hand, 2)
@@ -644,7 +644,7 @@ def test_what_belongs_to_one_job_is_refused_of_the_whole_call(
     with closing(rota.App(database, jobs=[jobs], middleware=[count])) as app:
         made = app.enqueue_many([index.new(Doc(at)) for at in range(3)])
         assert app.drain().succeeded == 3
-    assert ["ctx.items[i]" in one for one in said] == [True] * 5
+    assert ["ctx.items[i]" in text for text in said] == [True] * 5
     assert around == [(made[0].id, 3)]
 
 
@@ -726,7 +726,7 @@ def test_a_job_of_a_call_waits_for_others_by_itself_and_goes_on_with_their_resul
             if doc.id and not item.results:
                 answers.append(rota.WaitFor(part.enqueue(doc.id)))
             else:
-                answers.append([one.result for one in item.results.values()])
+                answers.append([result.result for result in item.results.values()])
         return answers
 
     with closing(rota.App(database, jobs=[jobs])) as app:

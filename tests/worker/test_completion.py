@@ -125,7 +125,7 @@ async def test_a_handlers_writes_and_its_success_are_committed_together(
         *(completes_what_it_is_given, completes_it_plainly),
     )
     hand = await drained(database, connection, *handlers, history=history)
-    assert ends(hand) == dict.fromkeys([one.__name__ for one in handlers], JobSucceeded)
+    assert ends(hand) == dict.fromkeys([handler.__name__ for handler in handlers], JobSucceeded)
     assert hand.worker.parts.finisher.counts["succeeded"] == len(handlers)
     assert value(connection, "select count(distinct job) from public.invoice") == len(handlers)
     if history == "failures":
@@ -421,6 +421,6 @@ async def test_a_handler_finishes_its_job_on_a_connection_of_any_library(
             *(with_session, with_django),
         )
         hand = await drained(database, connection, *handlers)
-    assert ends(hand) == dict.fromkeys([one.__name__ for one in handlers], JobSucceeded)
+    assert ends(hand) == dict.fromkeys([handler.__name__ for handler in handlers], JobSucceeded)
     assert {*written(connection).values()} == {("succeeded", 1)}
     assert rows(connection, "select distinct result::text from rota.jobs") == [('{"sum": 12}',)]

@@ -262,21 +262,21 @@ def test_a_worker_without_the_address_or_with_a_lease_that_a_handler_may_outlive
     jobs = rota.Jobs()
     jobs.job("short", process=rota.Process(cluster="dask"), lease="10s")(cluster_jobs.fails.func)
     jobs.job("plain", process=rota.Process(cluster="dask"))(cluster_jobs.fails.func)
-    short, plain = (one._declaration for one in jobs.types.values())
+    short, plain = (job_type._declaration for job_type in jobs.types.values())
     monkeypatch.delenv("ROTA_DASK_SCHEDULER", raising=False)
     monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)
     with pytest.raises(ConfigurationError, match="no scheduler: set ROTA_DASK_SCHEDULER"):
         check_importable([plain], lease_s=120)
     monkeypatch.setenv("ROTA_DASK_SCHEDULER", "tcp://127.0.0.1:1")
-    for one, lease_s in ((short, 120), (plain, 19)):
+    for declaration, lease_s in ((short, 120), (plain, 19)):
         with pytest.raises(ConfigurationError, match="a lease of 20 s or more"):
-            check_importable([one], lease_s)
+            check_importable([declaration], lease_s)
     check_importable([plain], lease_s=20)
 
 
 @pytest.mark.skipif(HAS_DASK, reason="Dask is installed")
 def test_a_worker_without_dask_says_what_to_install() -> None:
-    declared = [one._declaration for one in cluster_jobs.jobs.types.values()]
+    declared = [job_type._declaration for job_type in cluster_jobs.jobs.types.values()]
     with pytest.raises(ConfigurationError, match=r"pip install 'rota\[dask\]'"):
         check_importable(declared, lease_s=120)
 

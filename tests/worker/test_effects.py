@@ -607,7 +607,7 @@ async def test_effects_and_steps_of_a_handler_in_a_process(
     for name in ("guarded", "aguarded"):
         assert (tmp_path / name).read_text().split() == ["step", "send", "send"]
     steps = "select key, status, result, uncertain_before from rota.effects order by 1"
-    assert [one for one in rows(connection, steps) if one[0] != "prepare"] == [
+    assert [row for row in rows(connection, steps) if row[0] != "prepare"] == [
         ("amail", "done", "m-1", 1),
         ("mail", "done", "m-1", 1),
     ]
@@ -633,7 +633,7 @@ def promised() -> list[tuple[str, dict[str, tuple[int, str]]]]:
     for line in lines:
         place, *cells = [cell.strip() for cell in line.strip("|").split("|")]
         said = [re.fullmatch(r"sent (\d) times?, (\w+)", cell) for cell in cells]
-        ends = [(int(one[1]), one[2]) for one in said if one is not None]
+        ends = [(int(match[1]), match[2]) for match in said if match is not None]
         table.append((place, dict(zip(policies, ends, strict=True))))
     return table
 

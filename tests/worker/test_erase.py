@@ -169,7 +169,7 @@ def test_a_person_is_found_nowhere_after_an_erasure(
     assert erased.jobs == 9
     assert "greet attempt 2: dead" in caplog.text
     texts = [caplog.text, *(dumped for dumped, *_ in dump(connection))]
-    texts += [one for (one,) in rows(connection, "select query from pg_stat_activity") if one]
+    texts += [query for (query,) in rows(connection, "select query from pg_stat_activity") if query]
     assert [text for text in texts if WHO in text] == []
 
     # What stays: how each ended, and who acted when.
@@ -180,7 +180,7 @@ def test_a_person_is_found_nowhere_after_an_erasure(
     [day] = rows(connection, "select payload from rota.jobs where id = %s", over["dies"])
     assert list(day[0]) == ["rota.erased"]
     assert value(connection, "select payload from rota.jobs where id = %s", corrected) == day[0]
-    [entry] = [one for one in shop.app.jobs.log(limit=1000) if one.verb == "erase"]
+    [entry] = [logged for logged in shop.app.jobs.log(limit=1000) if logged.verb == "erase"]
     assert (entry.by, entry.why, entry.job) == ("ann", WHY, None)
     assert entry.detail["erased"] == 9 and len(entry.detail["filter"]) == 16
 
@@ -415,7 +415,7 @@ def test_what_becomes_of_each_text_of_the_schema_is_decided(
     packages = [webhook.Webhooks().jobs, report.Reports(tmp_path).jobs]
     with closing(rota.App(database, jobs=packages)) as app:
         app.migrate()
-    decided = {one for columns in FATES.values() for one in columns.split()}
+    decided = {name for columns in FATES.values() for name in columns.split()}
     texts = rows(
         connection,
         "select c.relname, a.attname from pg_class c join pg_attribute a on a.attrelid = c.oid"
@@ -672,10 +672,10 @@ def test_a_key_that_a_success_would_not_hold_is_free_after_an_erasure(shop: Shop
         for scope in scopes
     ]
     shop.app.sync()
-    for one in brief:
-        one.using(delay="1h").enqueue(WHO)
+    for job_type in brief:
+        job_type.using(delay="1h").enqueue(WHO)
     assert shop.app.jobs.erase(**ERASED).jobs == 2
-    assert [one.enqueue(WHO).created for one in brief] == [True, True]
+    assert [job_type.enqueue(WHO).created for job_type in brief] == [True, True]
 
 
 @rule("M51", "M45")

@@ -125,7 +125,7 @@ async def test_a_job_starts_only_while_a_quarter_of_its_lease_is_left(
     work.second.claimed_at -= 0.5 * LEASE_S
     work.go.set()
     give(work.executor, work.first, work.second)
-    ends = {one.job.id: one.outcome for one in (await work.end(), await work.end())}
+    ends = {end.job.id: end.outcome for end in (await work.end(), await work.end())}
     assert isinstance(ends[work.first.job.id], HandedBack) and isinstance(
         ends[work.second.job.id], Succeeded
     )

@@ -212,8 +212,8 @@ def test_a_late_commit_is_found_within_half_a_second_however_many_workers_share_
     for id_, (_, visible_s) in enumerate(jobs, 1):
         assert table.found_s[id_] <= visible_s + within_s
     searches = [look for look in table.looks if look.depth_s not in (0.0, *DEPTHS_S)]
-    for one, other in pairwise(searches):
-        assert other.began_s - one.began_s >= ENDED_PERIOD_S[0]
+    for earlier, later in pairwise(searches):
+        assert later.began_s - earlier.began_s >= ENDED_PERIOD_S[0]
     assert len(searches) <= 2 * len(jobs), "without transactions that end there is nothing to do"
 
 
@@ -259,8 +259,8 @@ def test_looks_of_one_depth_keep_their_period_and_their_share_of_a_connection(
             for look in table.looks
             if look.depth_s == depth_s and not (level == 0 and look.idle)
         ]
-        for one, other in pairwise(looks):
-            apart_s = other.began_s - (one.began_s + one.took_s)
+        for earlier, later in pairwise(looks):
+            apart_s = later.began_s - (earlier.began_s + earlier.took_s)
             assert apart_s >= overdue_s(level, took_s, workers) - 1e-9
         assert sum(look.took_s for look in looks[1:]) * workers <= SHARE * 40 + 1e-9
 

@@ -41,7 +41,7 @@ async def test_maintenance_that_the_database_refuses_is_named_in_the_log_and_wit
         await aeventually(lambda: value(connection, REFUSED) == said)
         connection.execute("drop trigger refuse on rota.batch_delta")
         await aeventually(lambda: value(connection, REFUSED) is None)
-    assert all(one.refused for one in hand.events if isinstance(one, DatabaseLost))
+    assert all(event.refused for event in hand.events if isinstance(event, DatabaseLost))
 
 
 @rule("M12", "M84")
@@ -68,4 +68,4 @@ async def test_payloads_that_this_release_cannot_read_are_one_warning_for_each_t
         )
         await hand.heard(JobSucceeded)
         await hand.heard(JobHandedBack, 4)
-    assert len([one for one in hand.events if isinstance(one, PayloadUnread)]) == 1
+    assert len([event for event in hand.events if isinstance(event, PayloadUnread)]) == 1

@@ -165,8 +165,8 @@ def test_after_each_loss_a_quarter_as_many_suspects_begin_together() -> None:
         assert first == batch[:together], losses
         waiting = batch[together:]
         assert begin(known, waiting) == [], "the first have not begun"
-        for one in first:
-            one.began_at = clock.monotonic()
+        for attempt in first:
+            attempt.began_at = clock.monotonic()
         survived_s = min(suspects.SURVIVED_S * 4 ** (losses - 1), suspects.SURVIVED_S_MAX)
         clock.advance(0.99 * survived_s)
         assert begin(known, waiting) == [], losses
@@ -185,7 +185,7 @@ def test_who_is_charged_for_the_next_loss_begins_alone() -> None:
     for count, options, shared in cases:
         known, batch = Suspects(ManualClock(), 60.0), suspects_of(1, count, **options)
         begun = begin(known, batch)
-        assert [one.shares_turn for one in begun] == shared, options
+        assert [attempt.shares_turn for attempt in begun] == shared, options
         known.note_written(begun[0])
         assert begin(known, batch[len(begun) :]) == batch[len(begun) : len(begun) + 1]
 

@@ -41,7 +41,9 @@ class OwnFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the one line."""
-        line = {name: one for name, one in vars(record).items() if name not in ("args", "exc_info")}
+        line = {
+            name: value for name, value in vars(record).items() if name not in ("args", "exc_info")
+        }
         line["message"] = record.getMessage()
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
@@ -126,7 +128,7 @@ def test_a_call_for_many_and_a_thread_without_a_job_hide_the_values_of_all(
 
     @app.job(chunk=5, max_attempts=1)
     def greet(people: list[Person]) -> None:
-        names = " and ".join(sorted(one.name for one in people))
+        names = " and ".join(sorted(person.name for person in people))
         thread = threading.Thread(target=shop.warning, args=["greet %s", names])
         thread.start()
         thread.join()
@@ -171,7 +173,7 @@ def test_a_format_of_its_own_gets_no_value_from_a_record(
     written = stream.getvalue()
     assert "S3CR" not in written and "Perx" not in written
     lines = [json.loads(line) for line in written.splitlines()]
-    sent, _, masked, plain = [one for one in lines if one["name"] == "shop"][:4]
+    sent, _, masked, plain = [line for line in lines if line["name"] == "shop"][:4]
     assert (sent["deep"], sent["n"]) == ({"a": ["***", 7]}, 12)
     assert "ValueError: ***" in masked["exc_text"] and masked["message"] == "E ***"
     assert "LookupError: plain" in plain["exception"]

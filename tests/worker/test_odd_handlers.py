@@ -84,7 +84,7 @@ async def test_one_handlers_context_variables_are_not_the_next_ones(connection: 
     variable: ContextVar[str] = ContextVar("variable", default="clean")
 
     @rota.Jobs().job("t")
-    async def one() -> None:
+    async def handler() -> None:
         seen.append(variable.get())
         variable.set("used")
 
@@ -92,7 +92,7 @@ async def test_one_handlers_context_variables_are_not_the_next_ones(connection: 
     # One slot, so each but the first is started where the one before it has ended.
     executor, others = lone_executor(slots=1)
     claimed = Claimant(connection).claim().jobs
-    give(executor, *(Attempt(job, one._declaration, time.monotonic(), 60.0) for job in claimed))
+    give(executor, *(Attempt(job, handler._declaration, time.monotonic(), 60.0) for job in claimed))
     for _ in range(5):
         await asyncio.wait_for(others.ended.get(), 30)
     await executor.close()

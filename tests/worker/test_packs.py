@@ -84,7 +84,7 @@ async def test_a_half_that_hangs_is_given_up_once_with_the_others_that_wait_for_
     assert calls.executor.groups[0].running == 0
     assert calls.executor.stopper.abandoned.keys() == set(calls.attempts[:8])
     await calls.end(*first)
-    assert second not in calls.calls and all(one.is_over for one in calls.attempts)
+    assert second not in calls.calls and all(attempt.is_over for attempt in calls.attempts)
     calls.assert_free()
 
 

@@ -95,7 +95,7 @@ def test_a_commit_carries_a_notify_only_while_a_worker_waits_for_its_queue(
             connection.execute("notify rota, 'end'")
             found: list[str] = []
             while "end" not in found:
-                found += [one.payload for one in listener.notifies(timeout=60, stop_after=1)]
+                found += [notice.payload for notice in listener.notifies(timeout=60, stop_after=1)]
             return found[:-1]
 
         put(connection, "quick")

@@ -40,7 +40,7 @@ def dump(connection: Connection) -> Iterator[tuple[str, str, str]]:
         as_text = rows(
             connection, f"select t::text, (to_jsonb(t) - 'payload')::text from rota.{table} t"
         )
-        yield dumped, "".join(one[0] for one in as_text), "".join(one[1] for one in as_text)
+        yield dumped, "".join(row[0] for row in as_text), "".join(row[1] for row in as_text)
 
 
 @pytest.mark.system
@@ -73,7 +73,7 @@ def test_no_planted_secret_is_found_in_a_table_a_log_a_dump_or_on_a_screen(
         assert by_hand.status == 1 and "***" in by_hand.out, by_hand
         found.append(("run", by_hand.out + by_hand.err))
     queries = "select coalesce(query, '') from pg_stat_activity where datname = current_database()"
-    found += [("activity", one) for (one,) in rows(connection, queries)]
+    found += [("activity", query) for (query,) in rows(connection, queries)]
     found += [(arguments[0], (ran := rota_(*arguments)).out + ran.err) for arguments in SHOWN]
     for (id_,) in rows(connection, "select id from rota.jobs"):
         found.append(("job", rota_.ok("job", str(id_), "--verbose").out))

@@ -593,7 +593,7 @@ def test_a_handler_of_the_main_module_is_found_if_importing_that_starts_no_worke
 
 def make_worker(jobs: rota.Jobs) -> Worker:
     spec = WorkerSpec(
-        types={one.name: one._declaration for one in jobs.types.values()},
+        types={job_type.name: job_type._declaration for job_type in jobs.types.values()},
         release="hand-1",
         lease_s=120.0,
         declaration="[]",

@@ -81,7 +81,7 @@ async def test_a_worker_that_stops_names_the_jobs_whose_outcomes_are_lost(
     put_many(connection, "work", 3)
     async with Hand(make_conninfo(database, user=role), _jobs(), slots=3) as hand:
         await hand.lost("finisher")
-    [stopped] = [one for one in hand.events if isinstance(one, WorkerStopped)]
+    [stopped] = [event for event in hand.events if isinstance(event, WorkerStopped)]
     ids = [id_ for (id_,) in rows(connection, "select id from rota.job order by id")]
     assert (stopped.unwritten, stopped.level_now) == (tuple(ids), logging.ERROR)
     assert "took no outcome of 3 jobs (" in stopped.text()

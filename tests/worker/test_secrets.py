@@ -43,8 +43,8 @@ def test_a_secret_is_sealed_in_the_row_and_open_in_the_handler(
     app.sync()
     charge.enqueue(1, rota.Secret(TOKEN), name="Ada")
     charge.enqueue(user=2, token=TOKEN)  # type: ignore[arg-type]
-    stored = [one[0] for one in rows(connection, "select payload from rota.job order by id")]
-    assert [set(one["token"]) for one in stored] == [{"sealed", "key"}] * 2
+    stored = [row[0] for row in rows(connection, "select payload from rota.job order by id")]
+    assert [set(payload["token"]) for payload in stored] == [{"sealed", "key"}] * 2
     assert stored[0]["token"] != stored[1]["token"]  # each has a nonce of its own
     assert stored[0]["name"] == "Ada"
     assert TOKEN not in json.dumps(stored)
@@ -152,7 +152,7 @@ def test_a_job_waits_for_a_worker_that_has_the_key_of_its_secret(
         facts = "select distinct status, attempts, waits_for, run_at > now() from rota.job"
         assert rows(connection, facts) == [("queued", 0, "key k1", True)], has
         assert caplog.text.count("under key 'k1'") == 1, has
-    [waits] = [one for one in app.jobs.timeline(1).entries if one.what == "waits"]
+    [waits] = [entry for entry in app.jobs.timeline(1).entries if entry.what == "waits"]
     assert "for a worker that has key k1 in ROTA_SECRET_KEYS" in waits.text
     monkeypatch.setenv(VARIABLE, f"{make_key('k2')},{keys}")
     connection.execute("update rota.job set run_at = now()")
@@ -288,7 +288,7 @@ def test_the_secrets_of_a_job_are_masked_in_what_is_kept_of_it_and_no_step_has_t
         rows(connection, "select result, about from rota.effect where place is null")
         == [(["sent ***", "***", 994242424200], {"to": "sent ***"})] * 3
     )
-    kept = [one for (one,) in rows(connection, "select result from rota.jobs order by id")]
+    kept = [result for (result,) in rows(connection, "select result from rota.jobs order by id")]
     assert kept == [
         {"sent ***": ["sent ***", "***", 994242424200], "return": None},
         {"sent": ["sent ***", "***", 994242424200]},
@@ -338,7 +338,7 @@ def test_what_was_ever_hidden_stays_masked_whatever_is_declared_later(
     connection.execute("insert into rota.job (job_type, payload) values ('pay', %s)", (clear,))
 
     def shown(id_: int = 1) -> dict[str, str]:
-        return {n: one for n, one in app.get(id_).to_dict()["payload"].items() if one == "***"}
+        return {n: text for n, text in app.get(id_).to_dict()["payload"].items() if text == "***"}
 
     connection.execute(declare, (None, ["mail"]))  # renamed
     assert shown().keys() == {"token", "name", "mail"}
@@ -399,13 +399,13 @@ def test_a_rotation_seals_all_under_the_first_key_and_goes_on_where_it_stopped(
         with pytest.raises(InterruptedError):
             app._run(rotate())
     used = app._run(list_keys())
-    assert [(one.key, one.seals, one.here) for one in used] == [
+    assert [(use.key, use.seals, use.here) for use in used] == [
         ("k2", True, True), ("k1", False, True),
     ]  # fmt: skip
     assert used[0].jobs == 1 and used[1].history > 0  # what it had written by then stays written
     rotated = app._run(rotate())
     assert (rotated.key, rotated.left, rotated.unused) == ("k2", {}, ["k1"])
-    [use] = [one for one in app._run(list_keys()) if one.key == "k2"]
+    [use] = [found for found in app._run(list_keys()) if found.key == "k2"]
     assert (use.jobs, use.history, use.schedules, use.batches) == (1, 6, 1, 1)
     kept = "select count(*) from rota.jobs where payload ->> 'amount' = %s"
     assert connection.execute(kept, (str(odd),)).fetchone() == (3,)

@@ -72,8 +72,8 @@ def test_each_database_has_its_own_process_and_a_signal_finishes_what_runs_in_bo
         pids = [_pid(supervisor, database), _pid(supervisor, secret)]
         assert {child.pid for child in supervisor.children()} == {*pids}
         supervisor.signal(signal.SIGTERM)
-        for one in (connection, other):
-            eventually(lambda one=one: not connected(one, "claim"))  # type: ignore[misc]
+        for own in (connection, other):
+            eventually(lambda own=own: not connected(own, "claim"))  # type: ignore[misc]
         (tmp_path / "go").touch()
         assert supervisor.wait() == (0, ""), supervisor.log
         assert [status(connection, first), status(other, second)] == ["succeeded"] * 2

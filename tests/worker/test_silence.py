@@ -209,11 +209,11 @@ async def test_however_many_calls_are_the_first_an_application_opens_a_few_conne
         refused = await asyncio.gather(
             *(charge.aenqueue() for _ in range(200)), return_exceptions=True
         )
-        assert {type(one) for one in refused} == {DatabaseUnavailable}
+        assert {type(error) for error in refused} == {DatabaseUnavailable}
         assert proxy.seen.count("client") == 1, "one tries, and all hear what came of it"
         proxy.target = server
         made = await asyncio.gather(*(charge.aenqueue() for _ in range(200)))
-    assert len({one.id for one in made}) == 200
+    assert len({job.id for job in made}) == 200
     assert proxy.seen.count("client") <= 2 + POOL_MAX
 
 

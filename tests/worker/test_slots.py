@@ -79,7 +79,7 @@ def test_what_waited_too_long_is_taken_out_and_the_rest_keeps_its_order(
     group = SlotGroup(("default",), 3, 0.0)
     for id_, (priority, claimed_at) in enumerate(claimed):
         group.push([claimed_job(id_, priority, claimed_at)])
-    stale = {one.job.id for one in group.take_stale(before)}
+    stale = {attempt.job.id for attempt in group.take_stale(before)}
     assert stale == {id_ for id_, (_, claimed_at) in enumerate(claimed) if claimed_at < before}
     assert popped(group) == sorted(
         set(range(len(claimed))) - stale, key=lambda id_: (-claimed[id_][0], id_)

@@ -84,7 +84,7 @@ class Parent(Supervisor):
 
     def missing(self) -> list[int]:
         """How many processes of each database it would start."""
-        return [self._count_missing(one) for one in self._databases]
+        return [self._count_missing(database) for database in self._databases]
 
     def paused_s(self, database: int = 0) -> float:
         """How long it waits before it starts the next one of a database."""
@@ -215,11 +215,11 @@ def test_several_processes_are_ready_when_all_are_and_well_while_one_is_replaced
 
     parent._turned_at = parent.now
     assert say() == (None, "0 of 2 worker processes are up")
-    one, other = parent.begin(), parent.begin()
-    for child in (one, other):
+    first, other = parent.begin(), parent.begin()
+    for child in (first, other):
         child.received_at = parent.now
     assert say() == (None, None)
-    parent._handle_end(one, -signal.SIGKILL)
+    parent._handle_end(first, -signal.SIGKILL)
     assert say() == (None, "1 of 2 worker processes are up")
     new = parent.begin()
     new.vitals = Vitals(readiness="starting")
@@ -312,8 +312,8 @@ def test_signals_to_parent_and_children_alike_do_not_skip_their_grace_period(
     supervisor = start_supervisor(database, 1)
     supervisor.until_working(1)
     first, job = (put(connection, "hold", until=str(tmp_path / file)) for file in ("first", "go"))
-    for one in (first, job):
-        supervisor.until_noted(f"start {one}")
+    for id_ in (first, job):
+        supervisor.until_noted(f"start {id_}")
     [child] = supervisor.children()
     supervisor.signal(signal.SIGHUP)
     eventually(
@@ -432,7 +432,7 @@ def test_a_worker_that_is_pid_1_reaps_orphans_and_hears_sigterm_also_before_it_i
         try:
             eventually((tmp_path / "importing").exists)
             [first] = psutil.Process(unshared.pid).children()
-            [orphan] = [one for one in first.children() if one.name() == "sleep"]
+            [orphan] = [process for process in first.children() if process.name() == "sleep"]
             orphan.kill()
             eventually(lambda: orphan not in first.children(), what="it is reaped")
             first.send_signal(signal.SIGTERM)

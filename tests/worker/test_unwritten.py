@@ -114,7 +114,7 @@ def test_whatever_a_trigger_raises_for_one_job_the_others_of_its_batch_end(
             refused = settled.pop(bad.id)
             assert isinstance(refused, ops.Refused) and "not this one" in refused.why, state
             assert settled.keys() == {job.id for job in jobs if job is not bad}, state
-            assert all(isinstance(one, ops.Written) for one in settled.values()), state
+            assert all(isinstance(end, ops.Written) for end in settled.values()), state
             _allow(connection)
             again = hand.run(write([ops.Ending(bad, transition, 0.5)], "1"))
             assert isinstance(again[bad.id], ops.Written), state

@@ -70,7 +70,9 @@ async def reset_starts(connection: Connection, hand: Hand, **columns: Any) -> No
 
 
 def claimed(hand: Hand, job_type: str) -> int:
-    return sum(isinstance(one, JobClaimed) and one.job_type == job_type for one in hand.events)
+    return sum(
+        isinstance(event, JobClaimed) and event.job_type == job_type for event in hand.events
+    )
 
 
 @rule("M61")
@@ -154,5 +156,5 @@ def test_slots_for_the_urgent_leave_one_for_others(
     app.drain(concurrency=12, reserved=0)
     monkeypatch.setenv("ROTA_RESERVED", "")
     app.drain(concurrency=12)
-    assert [one.urgent_slots.split()[0] for one in said] == ["10", "none", "2"]
+    assert [event.urgent_slots.split()[0] for event in said] == ["10", "none", "2"]
     app.close()

@@ -33,8 +33,8 @@ def test_a_terminal_that_closes_stops_a_worker_and_never_skips_its_grace_period(
 ) -> None:
     worker = start_worker(database)
     first, job = (put(connection, "hold", until=str(tmp_path / file)) for file in ("first", "go"))
-    for one in (first, job):
-        worker.until_noted(f"start {one}")
+    for id_ in (first, job):
+        worker.until_noted(f"start {id_}")
     for _ in range(2):  # by the kernel and by the shell
         worker.signal(signal.SIGHUP)
     eventually(

@@ -80,8 +80,8 @@ class Many:
 @app.job("many", chunk=10, max_attempts=3, retry=RETRY)
 def take_many(jobs: list[Many]) -> None:
     """Take ten at once; one of them may kill the worker."""
-    note(f"call {' '.join(str(one.id) for one in jobs)}")
-    if any(one.kills for one in jobs):
+    note(f"call {' '.join(str(job.id) for job in jobs)}")
+    if any(job.kills for job in jobs):
         os.kill(os.getpid(), signal.SIGKILL)
 
 

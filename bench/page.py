@@ -49,8 +49,8 @@ run below says which it is.
 
 Each part has a fresh database. Peers take turns with Rota, and ratios are within a turn: compare
 figures only within one run. `make bench` times a bare INSERT and `select 1` before and after each
-part, and refuses a part in which these moved by more than a fifth. A run first watches the machine and times
-two empty loops. On a busy machine it says so, because other work slows a peer more than Rota.
+part, and refuses a part in which these moved by more than a fifth. A run first watches the machine
+and times two empty loops. On a busy machine it says so, because other work slows a peer more.
 
 ## Beside other queues
 

@@ -136,7 +136,8 @@ class BatchCalls(EnqueueCalls):
         then = dict(zip(request.then, make_rows(following), strict=True))
         rows, on_failure = make_rows(members), request.on_failure
         insert = ops.insert_batch(rows, then, on_failure, request.parent)
-        return self._watch_payloads(carried, insert, indexed=True)
+        yield from self._refuse_large(carried, indexed=True)
+        return (yield from self._watch_payloads(members, insert, indexed=True))
 
 
 class Batches(Namespace):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 from datetime import datetime
+from typing import Any
 
 from rota.client.base import LIST_MAX, Namespace, check_who
 from rota.client.both import awaitable, both
@@ -63,8 +64,7 @@ class Breakers(Namespace):
             UsageError: no declared job type has this breaker, or an argument cannot be stored.
         """
         ends = check_lasting(duration, until)
-        place = _check_place(name, key)
-        yield from ops.ask("breaker_trip_for", **place, **ends, **check_who(why, by))
+        return _trip({**_check_place(name, key), **ends, **check_who(why, by)})
 
     atrip = awaitable(trip)
 
@@ -89,6 +89,10 @@ class Breakers(Namespace):
         return ops.ask("breaker_reset", **_check_place(name, key), **check_who(why, by))
 
     areset = awaitable(reset)
+
+
+def _trip(asked: dict[str, Any]) -> Operation[None]:
+    yield from ops.ask("breaker_trip_for", **asked)
 
 
 def _check_name(name: str) -> str:

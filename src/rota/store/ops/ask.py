@@ -33,4 +33,4 @@ def _ask(statement: str, params: dict[str, Any]) -> Operation[list[Row]]:
     except RowRefused as error:
         if error.sqlstate != INVALID_PARAMETER:
             raise
-        raise UsageError(error.first_line.removeprefix("rota.schedule_put: ")) from None
+        raise UsageError(error.first_line) from error.driver_error

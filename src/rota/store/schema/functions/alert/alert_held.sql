@@ -50,10 +50,11 @@ as $$
         substr(w.waits_for, length('limit ') + 1),
         {schema}.utc_text(w.last_at)
       )
-    from {schema}.waits('limit'::text, 1000, greatest(p_rule.at_least, 1000)) w
+    from {schema}.waits(
+      'limit'::text, 1000, greatest(p_rule.at_least, 1000), {schema}.clock() + p_rule.period
+    ) w
     where p_rule.kind = 'limit_backlog'
       and w.jobs >= p_rule.at_least
-      and w.last_at > {schema}.clock() + p_rule.period
     union all
     select
       s.name,

@@ -24,7 +24,7 @@ declare
 begin
   if v_refusal is not null then
     raise exception
-      'rota.schedule_put: %; give the schedule one, which its jobs have; nothing was changed',
+      '%; give the schedule one, which its jobs have; nothing was changed',
       v_refusal
       using errcode = 'invalid_parameter_value';
   end if;

@@ -21,8 +21,8 @@ test: venv-dev ## the tests, in about five minutes; SMOKE=1: only the smoke test
 nightly: venv-dev ## all that `make test` leaves out; ONLY=kinds: a part of it, or of a folder of tests; SLICE=7: what CI runs of it
 	@$(BIN)/python scripts/nightly.py $(if $(ONLY),--only '$(ONLY)') $(if $(SLICE),--slice $(SLICE))
 
-mutants: venv-dev ## takes out one changed guard at a time, and its tests must fail; ALL=1: all guards, ONLY='claim: no two', BASE=REV, SLICE=K/N: of all one of N, SECONDS=S: no further one after S, QUICK=1: no nightly tests, BY=sim/test_worlds.py::test_a_world_ends_well: by this test instead of its own
-	@$(BIN)/python -m tests.mutants.run $(if $(ONLY),--only '$(ONLY)') $(if $(ALL),--all) $(if $(BASE),--base '$(BASE)') $(if $(SLICE),--slice $(SLICE)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(QUICK),--quick) $(if $(BY),--by tests/$(BY))
+mutants: venv-dev ## takes out one changed guard at a time, and its tests must fail; ALL=1: all guards, ONLY='claim: no two', FILE=job_leave.sql: those of a file, and their tests in a line, BASE=REV, SLICE=K/N: of all one of N, SECONDS=S: no further one after S, QUICK=1: no nightly tests, BY=sim/test_worlds.py::test_a_world_ends_well: by this test instead of its own
+	@$(BIN)/python -m tests.mutants.run $(if $(ONLY),--only '$(ONLY)') $(if $(FILE),--file '$(FILE)') $(if $(ALL),--all) $(if $(BASE),--base '$(BASE)') $(if $(SLICE),--slice $(SLICE)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(QUICK),--quick) $(if $(BY),--by tests/$(BY))
 
 sim: venv-dev ## simulated worlds for a minute, which repeat by their seed; MIX=storm SEED=7: the story of one, SECONDS=600: new ones for longer, FIRST=1: from this seed on, BUG='clock': builds old bugs in, and counts the worlds until each is seen
 	@$(BIN)/python -m tests.sim.$(if $(BUG),bugs --only '$(BUG)',run $(if $(SEED),--seed $(SEED)) $(if $(MIX),--mix $(MIX)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(FIRST),--first $(FIRST)))

@@ -80,6 +80,7 @@ def _read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make mutants")
     add = parser.add_argument
     add("--only", metavar="NAME", help="those whose name begins so")
+    add("--file", help="those of this file, by its name or the end of its path; names their tests")
     add("--all", action="store_true", help="all, not only those that have changed")
     add("--base", metavar="REV", help="all since this commit counts as the change")
     add("--of", metavar="FOLDER", help="those that a test of this folder of tests/ keeps")
@@ -96,6 +97,8 @@ def _choose(options: argparse.Namespace) -> list[Mutant]:
         if not (chosen := [mutant for mutant in mutants if mutant.name.startswith(options.only)]):
             sys.exit(f"no guard begins with {options.only!r}: {GUARDS} lists them")
         return chosen
+    if options.file:
+        return _choose_of_file(mutants, options.file)
     if options.of:
         return [
             mutant
@@ -112,6 +115,16 @@ def _choose(options: argparse.Namespace) -> list[Mutant]:
     print(f"{len(chosen)} of {len(mutants)} guards have changed since {base[:12]}", flush=True)
     # Where the time is short, each commit tries others.
     Random(git(ROOT, "rev-parse", "HEAD")).shuffle(chosen)
+    return chosen
+
+
+def _choose_of_file(mutants: Sequence[Mutant], file: str) -> list[Mutant]:
+    """Return the guards of a file. Print their names, and in one line all their tests."""
+    chosen = [mutant for mutant in mutants if f"/{mutant.file}".endswith(f"/{file}")]
+    if not chosen:
+        sys.exit(f"no guard stands in {file}: {GUARDS} lists them")
+    tests = sorted({test for mutant in chosen for test in mutant.tests})
+    print(*(mutant.name for mutant in chosen), f"pytest {' '.join(tests)}", sep="\n", flush=True)
     return chosen
 
 

@@ -112,6 +112,21 @@ def test_a_job_that_is_handed_back_says_what_it_waits_for_and_since_when(
     assert hand_back(None) == (None, None)
 
 
+@rule("M32")
+def test_of_two_outcomes_of_a_job_only_that_of_its_current_claim_is_written(
+    connection: Connection,
+) -> None:
+    insert(connection)
+    hand = Hand(connection)
+    earlier = hand.claim().jobs[0]
+    hand.settle((earlier, HAND_BACK))
+    current = hand.claim().jobs[0]
+    hand.run(ops.leave([ops.Ending(job, FAIL, 0.5) for job in (earlier, current)], hand.release))
+    assert _row(connection, "status, claims") == ("failed", current.claims + 1)
+    kept = connection.execute("select claim, attempt, finished_at - started_at from rota.attempt")
+    assert kept.fetchall() == [(current.claims, 1, timedelta(seconds=0.5))]
+
+
 @rule("M83")
 def test_a_job_handed_back_is_uncharged_keeps_its_place_and_all_workers_are_asked_to_look_back(
     connection: Connection,

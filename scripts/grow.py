@@ -1,6 +1,6 @@
 """Adds a column and an option to a copy of the tree, by the steps of CONTRIBUTING.md.
 
-Part of `make check`: counts the files that each touches, shows that the column comes to handlers,
+Part of `make nightly`: counts the files that each touches, shows that the column comes to handlers,
 history and search, and the option to Python and SQL, and runs the smoke tests.
 """
 

@@ -47,7 +47,7 @@ def doctor(
         print_json(
             {
                 "counts": counts,
-                "checks": [list_facts(check, finding) for check, finding in found.findings],
+                "checks": [describe_finding(check, finding) for check, finding in found.findings],
             }
         )
     else:
@@ -70,7 +70,7 @@ def list_declared(owner: App) -> list[dict[str, Any]]:
     ]
 
 
-def list_facts(check: Check, finding: Finding) -> dict[str, str | None]:
+def describe_finding(check: Check, finding: Finding) -> dict[str, str | None]:
     return {
         "name": check.name,
         "question": check.question,

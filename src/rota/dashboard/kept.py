@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from rota.cli.doctor import list_declared, list_facts
+from rota.cli.doctor import describe_finding, list_declared
 from rota.errors import RotaError
 from rota.observe.doctor.checks import examine
 from rota.observe.doctor.finding import Level
@@ -59,4 +59,4 @@ class Memory:
             found = examine(app._database, notify=app._notify, types=list_declared(app))
         except RotaError:
             return []  # the page that asks meets the same error, and says it
-        return [list_facts(*pair) for level in SHOWN for pair in found.at(level)]
+        return [describe_finding(*pair) for level in SHOWN for pair in found.at(level)]

@@ -31,7 +31,8 @@ from rota.worker.spec import WorkerSpec
 
 IDLE_S = 60.0
 KILL_S = 10.0
-"""How long an attempt may last after its handler was asked to stop. A kill may take a while."""
+"""Seconds from the request to stop until the attempt ends without its process. The kill comes long
+before, after `PROCESS_STOP_S`; a killed process may take a while to go."""
 
 
 class ProcessRunner(Runner):

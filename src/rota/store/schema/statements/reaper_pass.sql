@@ -8,7 +8,7 @@
 --   status text; run_at timestamptz; reason text (of a job that had a request to cancel; why the
 --   lease of a dead one expired). One row with a NULL id when nothing had expired.
 -- Locks: the expired rows, with SKIP LOCKED; index job_lease.
--- Keeps: M31, M33: a lost attempt counts, and its worker is named.
+-- Keeps: M31, M33: a lost attempt whose recorded start was alone counts; the lost worker is named.
 select
   :schema.clock() as started,
   r.id, r.job_type, r.claims, r.attempts, r.worker, r.status, r.run_at, r.reason

@@ -1,4 +1,4 @@
--- Claims due jobs, and returns them in no order.
+-- Claims due jobs, of each branch the earliest by run_at and id. The rows come back in no order.
 -- Rows: {claimed}.
 --
 -- Branch k is a queue, a priority, its frontier (p_after_run_at, p_after_id), and how far behind

@@ -11,7 +11,6 @@ from rota.errors import UsageError
 from rota.store.driver import Operation, Translator, adrive, drive
 from rota.store.drivers import find_async_driver, find_driver, own
 from rota.store.drivers.own import Deadline, OwnConnection
-from rota.store.drivers.psycopg3 import PsycopgDriver
 from rota.store.errors import ServerTrouble, StoreError, is_away, translate_for_app
 from rota.store.pools import Pools
 from rota.store.statements import Statements
@@ -175,7 +174,7 @@ class Database:
                 return drive(driver, operation, self.statements, atomic=atomic)
         with Border(is_own=True), self._pools.connection() as pooled, _Doubt(patience):
             pooled.answer_s = patience.answer_s or ANSWER_S
-            return drive(PsycopgDriver(pooled), operation, self.statements, atomic=atomic)
+            return drive(pooled.driver(), operation, self.statements, atomic=atomic)
 
     async def arun(
         self,

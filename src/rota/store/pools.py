@@ -8,18 +8,19 @@ import os
 import select
 import threading
 import weakref
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from math import inf
 from time import monotonic
+from types import TracebackType
 from typing import Any, TypeVar, cast
 
 import psycopg
-from psycopg import capabilities
+from psycopg import capabilities, pq
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolClosed, PoolTimeout
 
 from rota.store.drivers.own import CANCEL_S, OwnConnection, explain_cancel
-from rota.store.drivers.psycopg3 import translate
+from rota.store.drivers.psycopg3 import PsycopgDriver, translate
 from rota.store.errors import PoolExhausted, ServerTrouble, StoreError
 
 POOL_MAX = 4
@@ -33,6 +34,7 @@ PREPARE_AFTER = 5
 T = TypeVar("T")
 WaitGenerator = Generator[Any, Any, T]
 
+_IDLE = pq.TransactionStatus.IDLE
 _CLOSE_S = 5.0
 _EXIT_S = 1.0
 """Longest wait for a pool's thread: a thread that connects to an absent server does not notice the
@@ -64,6 +66,13 @@ class PlainPooled(psycopg.Connection):
 
     answer_s: float | None = None
     """Longest wait for one answer. The borrower sets it."""
+    _driver: PsycopgDriver | None = None
+
+    def driver(self) -> PsycopgDriver:
+        """Return the driver of this connection, made once."""
+        if self._driver is None:
+            self._driver = PsycopgDriver(self)
+        return self._driver
 
     @classmethod
     def connect(cls, conninfo: str = "", **settings: Any) -> Any:
@@ -178,6 +187,65 @@ class _Opened:
         self.async_pools: dict[asyncio.AbstractEventLoop, asyncio.Task[AsyncPool]] = {}
 
 
+class Lent:
+    """A connection of the sync pool, for a block. A class, because the context managers of
+    `contextlib` and of the pool cost as much as half of an enqueue."""
+
+    __slots__ = ("_connection", "_pool", "_pools")
+
+    def __init__(self, pools: Pools) -> None:
+        self._pools = pools
+
+    def __enter__(self) -> PlainPooled:
+        self._pool, self._connection = self._pools.borrow()
+        return self._connection
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        stack: TracebackType | None,
+    ) -> None:
+        pool, connection = self._pool, self._connection
+        try:
+            if isinstance(error, ServerTrouble) and error.is_read_only:
+                connection.close()
+                pool.drain()
+            elif connection.pgconn.transaction_status != _IDLE:
+                connection.__exit__(kind, error, stack)
+        finally:
+            pool.putconn(connection)
+
+
+class AsyncLent:
+    """A connection of a loop's pool, for a block, as `Lent`."""
+
+    __slots__ = ("_connection", "_pool", "_pools")
+
+    def __init__(self, pools: Pools) -> None:
+        self._pools = pools
+
+    async def __aenter__(self) -> AsyncPooled:
+        self._pool, self._connection = await self._pools.aborrow()
+        return self._connection
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        stack: TracebackType | None,
+    ) -> None:
+        pool, connection = self._pool, self._connection
+        try:
+            if isinstance(error, ServerTrouble) and error.is_read_only:
+                await connection.close()
+                await pool.drain()
+            elif connection.pgconn.transaction_status != _IDLE:
+                await connection.__aexit__(kind, error, stack)
+        finally:
+            await pool.putconn(connection)
+
+
 class Pools:
     """Both pools, opened at first use, by any thread or loop.
 
@@ -207,37 +275,38 @@ class Pools:
         self._by_process: dict[int, _Opened] = {}
         _all.add(self)
 
-    @contextmanager
-    def connection(self) -> Iterator[PlainPooled]:
+    def connection(self) -> Lent:
         """Lend a connection, in autocommit. Raises StoreError: no connection within `wait_s`.
 
         After a failover old connections may lead to a read-only server for ever. The first
         read-only error replaces all connections.
         """
-        with ExitStack() as borrowed:
-            pool, connection = self._borrow(borrowed)
-            try:
-                yield connection
-            except ServerTrouble as error:
-                if error.is_read_only:
-                    connection.close()
-                    pool.drain()
-                raise
+        return Lent(self)
 
-    @asynccontextmanager
-    async def aconnection(self) -> AsyncIterator[AsyncPooled]:
+    def aconnection(self) -> AsyncLent:
         """Lend a connection of the running loop's pool, in autocommit, as `connection` does."""
+        return AsyncLent(self)
+
+    def borrow(self) -> tuple[SyncPool, PlainPooled]:
+        """Take a connection of the sync pool, which the caller gives back."""
+        until = monotonic() + self._wait_s
+        while True:
+            try:
+                pool = self._sync_pool()
+                return pool, pool.getconn(_rest_s(until))
+            except PoolClosed:
+                # Another thread closed the pool, for example after a drain. Nothing was sent yet,
+                # so the next pool serves.
+                continue
+            except psycopg.Error as error:
+                raise self._translate(error) from error
+
+    async def aborrow(self) -> tuple[AsyncPool, AsyncPooled]:
+        """Take a connection of the running loop's pool, which the caller gives back."""
+        until = monotonic() + self._wait_s
         try:
-            until = monotonic() + self._wait_s
             pool = await self._async_pool()
-            async with pool.connection(_rest_s(until)) as connection:
-                try:
-                    yield connection
-                except ServerTrouble as error:
-                    if error.is_read_only:
-                        await connection.close()
-                        await pool.drain()
-                    raise
+            return pool, await pool.getconn(_rest_s(until))
         except psycopg.Error as error:
             raise self._translate(error) from error
 
@@ -280,19 +349,6 @@ class Pools:
         # One step, because several threads may get here at once.
         return self._by_process.get(process) or self._by_process.setdefault(process, _Opened())
 
-    def _borrow(self, borrowed: ExitStack) -> tuple[SyncPool, PlainPooled]:
-        until = monotonic() + self._wait_s
-        while True:
-            try:
-                pool = self._sync_pool()
-                return pool, borrowed.enter_context(pool.connection(_rest_s(until)))
-            except PoolClosed:
-                # Another thread closed the pool, for example after a drain. Nothing was sent yet,
-                # so the next pool serves.
-                continue
-            except psycopg.Error as error:
-                raise self._translate(error) from error
-
     def _translate(self, error: psycopg.Error) -> StoreError:
         if not isinstance(error, PoolTimeout):
             return translate(error)
@@ -326,6 +382,9 @@ class Pools:
 
     async def _async_pool(self) -> AsyncPool:
         loop, opened = asyncio.get_running_loop(), self._of_this_process()
+        known = opened.async_pools.get(loop)
+        if known is not None and known.done() and not _has_failed(known):
+            return known.result()
         self.forget_closed_loops()
         with opened.lock:
             opening = opened.async_pools.get(loop)

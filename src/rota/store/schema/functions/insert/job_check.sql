@@ -23,12 +23,12 @@ declare
   v_has_rules boolean;
 begin
   if tg_op = 'INSERT' then
-    v_last_id := coalesce(pg_sequence_last_value('{schema}.job_id_seq'), 0);
     select
-      bool_and(
-        {schema}.job_row_is_plain(row(f.*)::{schema}.job)
-        and f.id between 1 and v_last_id
-      ) is not false,
+      bool_and({schema}.job_row_is_plain(row(f.*)::{schema}.job)) is not false
+        and (
+          min(f.id) >= 1
+          and max(f.id) <= coalesce(pg_sequence_last_value('{schema}.job_id_seq'), 0)
+        ) is not false,
       bool_or(f.idempotency_key is not null),
       exists (select from {schema}.queue q where q.notify_until > {schema}.clock()),
       exists (
@@ -41,6 +41,7 @@ begin
     into v_are_plain, v_has_keys, v_is_awaited, v_has_rules
     from fresh f;
     if not v_are_plain then
+      v_last_id := coalesce(pg_sequence_last_value('{schema}.job_id_seq'), 0);
       select min(coalesce(
         {schema}.job_refusal(row(f.*)::{schema}.job),
         case

@@ -25,20 +25,11 @@ return p_job.status = 'queued'
   and p_job.payload @> '{}'
   and p_job.meta @> '{}'
   and octet_length(concat(p_job.payload, p_job.meta)) <= {schema}.payload_bytes_max()
-  and p_job.schedule is null
-  and p_job.scheduled_for is null
-  and p_job.started_at is null
-  and p_job.failed_at is null
-  and p_job.locked_by is null
-  and p_job.locked_until is null
-  and p_job.cancel_requested_at is null
-  and p_job.cancel_reason is null
-  and p_job.last_error is null
-  and p_job.error_type is null
-  and p_job.verdict is null
-  and p_job.verdict_rule is null
-  and p_job.mismatched_releases is null
-  and p_job.progress is null
+  and num_nonnulls(
+    p_job.schedule, p_job.scheduled_for, p_job.started_at, p_job.failed_at, p_job.locked_by,
+    p_job.locked_until, p_job.cancel_requested_at, p_job.cancel_reason, p_job.last_error,
+    p_job.error_type, p_job.verdict, p_job.verdict_rule, p_job.mismatched_releases, p_job.progress
+  ) = 0
   and (
     p_job.timeout is null
       and p_job.group_key is null

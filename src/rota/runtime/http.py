@@ -41,8 +41,8 @@ def check_url(url: str, name: str) -> str:
         is_fit = False
     if not (is_fit and url.isascii() and url.isprintable() and " " not in url):
         raise ConfigurationError(
-            f"{name} must be a URL such as https://host/path, without a user or password; this URL "
-            "cannot be called (it is a secret and not shown)"
+            f"{name} must be a URL such as https://host/path, without a user or password (a secret "
+            "belongs into the path); this URL cannot be called, and it is not shown"
         )
     return url
 

@@ -32,11 +32,11 @@ MOST = {
     "SQL file names that exist twice": 0,
     "public members without a docstring": 0,
     # Of drivers, of calls that enqueue, and of what waits itself; 25 are wanted.
-    "methods written twice, for plain code and to be awaited": 44,
+    "methods written twice, for plain code and to be awaited": 43,
     "files in the largest circle of imports, also for types": 3,
     # What a reader has to hold in all.
-    "lines of src": 69_399,
-    "lines of tests": 70_523,
+    "lines of src": 68_029,
+    "lines of tests": 69_540,
 }
 """The budgets."""
 

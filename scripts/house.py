@@ -36,7 +36,7 @@ MOST = {
     "files in the largest circle of imports, also for types": 3,
     # What a reader has to hold in all.
     "lines of src": 68_029,
-    "lines of tests": 69_540,
+    "lines of tests": 69_551,
 }
 """The budgets."""
 

@@ -16,6 +16,7 @@ from bench.place import IN_MEMORY
 from bench.scale import Scale
 from tests.docs.reader import ROOT
 from tests.support import forked
+from tests.support.guard import in_memory
 
 pytestmark = [pytest.mark.nightly, pytest.mark.system]
 
@@ -41,6 +42,13 @@ TINY = Scale(
 )
 
 
+in_this_memory = pytest.mark.skipif(
+    in_memory() is None, reason="NO ROOM IN MEMORY: no benchmark is run"
+)
+"""Commits on a disk would take the time, and a machine may have none that waits."""
+
+
+@in_this_memory
 @pytest.mark.parametrize("part", ["drain", "enqueue", "cost"])
 def test_a_part_is_measured(part: str) -> None:
     """Longer parts are left out; the checker of types reads all."""
@@ -52,6 +60,7 @@ def test_a_part_is_measured(part: str) -> None:
     assert figures, "also on a busy machine, ratios and counts stay"
 
 
+@in_this_memory
 @pytest.mark.parametrize(
     "command",
     [["timeline.py", "--jobs", "2000"], ["pairs.py", "src", "--pairs", "1", "--jobs", "1000"]],

@@ -21,6 +21,7 @@ from bench.peers.scenarios import SCENARIOS, crash
 from bench.peers.stage import Scale
 from bench.peers.system import System
 from bench.peers.systems import load
+from tests.support.guard import in_memory
 
 TINY = Scale(rounds=1, jobs=100, drain_s=20, pick_up_s=0.2)
 SYSTEMS = {system.name: system for system in load()}
@@ -42,9 +43,10 @@ def two() -> list[System]:
 
 @pytest.mark.nightly
 @pytest.mark.system
+@pytest.mark.skipif(in_memory() is None, reason="NO ROOM IN MEMORY: no round is played")
 def test_a_round_is_played_and_its_page_stands_alone(two: list[System], tmp_path: Path) -> None:
     scenarios = [SCENARIOS[name] for name in ("drain", "pick-up")]
-    document = play(two, scenarios, TINY, LIMIT_S)
+    document = play(two, scenarios, TINY, LIMIT_S, memory=True)
     assert document["failed"] == []
     assert document["skipped"] == {}
     figures = document["figures"]

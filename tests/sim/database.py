@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from contextvars import Context
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import psycopg
@@ -91,7 +92,8 @@ class SimConnection(_Known):
         self.waits_s = waits_s
         """How long its statements wait for locks, in all; 0: for ever."""
         self._session: Any = None
-        self._is_busy = False
+        self._sent: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._sent.set_result(None)  # the last statement
         self.is_broken = False
         self.has_begun = False
         self._heard: asyncio.Queue[psycopg.Notify | None] = asyncio.Queue()
@@ -112,7 +114,7 @@ class SimConnection(_Known):
 
     @property
     def is_idle(self) -> bool:
-        return not (self.is_broken or self._is_busy or self.has_begun)
+        return self._sent.done() and not (self.is_broken or self.has_begun)
 
     async def close(self) -> None:
         self.cut()
@@ -123,7 +125,8 @@ class SimConnection(_Known):
             self.world.server.cancel(self._session)
 
     def cut(self) -> None:
-        """Break it: who waits for its answer gets an error."""
+        """Break it: who waits for its answer gets an error, and the server ends its session once it
+        has done with its statement, whether or not the process lives to hear of it."""
         if self.is_broken:
             return
         self.is_broken = True
@@ -132,9 +135,7 @@ class SimConnection(_Known):
             self._lost.set_result(None)
         if self in self.world.connections:
             self.world.connections.remove(self)
-        if self._session is not None and not self._is_busy:
-            session, self._session = self._session, None
-            self.world.server.take_back(session)
+        self._sent.add_done_callback(self._give_back, context=Context())
 
     async def listen(self, *channels: str) -> None:
         for channel in channels:
@@ -160,25 +161,19 @@ class SimConnection(_Known):
         connection; the server goes on."""
         if self.is_broken:
             raise psycopg.OperationalError("the connection is closed")
-        self._is_busy = True
-        sending = self.world.apart(self.world.execute(self, self._session, text, call))
+        self._sent = sending = self.world.apart(self.world.execute(self, self._session, text, call))
         sending.add_done_callback(_hear_error)
         try:
             await asyncio.wait([sending, self._lost], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            if sending.done():
-                self._is_busy = False
-            else:
+            if not sending.done():
                 self.cut()
-            if self.is_broken:
-                sending.add_done_callback(self._give_back)
         if not sending.done():
             raise psycopg.OperationalError("the connection was lost")
         answer: list[Row] = sending.result()
         return answer
 
-    def _give_back(self, sent: asyncio.Future[Any]) -> None:
-        """Return the session, once the server has done with its statement."""
+    def _give_back(self, _: object) -> None:
         session, self._session = self._session, None
         if session is not None:
             self.world.server.take_back(session)

@@ -116,6 +116,7 @@ class Made:
     n: int
     due: float
     is_delayed: bool
+    known: float = inf  # since when its producer knows that it is committed
 
 
 class Judge:
@@ -173,6 +174,7 @@ class Judge:
     def note_enqueued(self, job: int, made: Made) -> None:
         """A job is there, and due then."""
         self.enqueued.add(job)
+        made.known = self._now()
         self._made[job] = made
         if job not in self._claims:
             self._due[job] = max(made.due, self._now())
@@ -490,10 +492,12 @@ class Judge:
         made = self._made.get(run.job)
         if run.job_type != "row" or made is None or made.is_delayed or self._stepped_at:
             return
+        first = min(other.began for other in [*self._runs, run] if other.job == run.job)
         passed = [
             job
             for job, earlier in self._made.items()
             if job < run.job
+            and earlier.known < first  # else it may have been committed later, and stands behind
             and not earlier.is_delayed
             and (earlier.kind, group_of(earlier.kind, earlier.n)) == ("row", run.group)
             and not self._is_over(job)

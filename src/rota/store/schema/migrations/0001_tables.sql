@@ -61,7 +61,6 @@ create table job (
   started_at timestamptz,
   failed_at timestamptz
 ) with (
-  fillfactor = 70,
   autovacuum_vacuum_scale_factor = 0.02,
   autovacuum_vacuum_threshold = 5000
 );

@@ -21,7 +21,7 @@ from rota.declare.around import (
     list_arounds,
     refuse_unfit,
 )
-from rota.declare.config import HEALTH_PORT_MAX, SLOTS, Queues, WorkerConfig
+from rota.declare.config import HEALTH_PORT_MAX, SLOTS, Queues, WorkerConfig, check_url
 from rota.declare.declarations import Declarations
 from rota.declare.job_type import JobType
 from rota.declare.jobs import Jobs, Lifespan, refuse_no_lifespan
@@ -34,18 +34,15 @@ from rota.model.record import Record
 from rota.model.scrub import add_patterns
 from rota.model.units import Duration, seconds
 from rota.observe.events import Bus, Event
-from rota.runtime import supervised
-from rota.runtime.health_server import serve_health
-from rota.runtime.http import aping, check_url
 from rota.runtime.loop import run_alone
 from rota.store import migrate, ops
 from rota.store.db import Database
 from rota.store.driver import Operation
 from rota.store.migrate import Migrated
-from rota.worker.signals import handle_signals
-from rota.worker.spec import WorkerSpec
 from rota.worker.summary import Summary
-from rota.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from rota.worker.spec import WorkerSpec
 
 E = TypeVar("E", bound=Event)
 A = TypeVar("A", bound=Around)
@@ -467,23 +464,17 @@ class App(Client):
     async def _work(
         self, config: WorkerConfig, *, health_port: int | None = None, signals: bool
     ) -> Summary:
-        worker = Worker(self._database, self._make_spec(config), self._bus)
-        health = worker.health
-        with (
-            serve_health(health_port, health.liveness, health.readiness, self._metrics),
-            handle_signals(worker, signals=signals),
-        ):
-            await self._database.arun(migrate.check(self.schema, self._declarations.packages))
-            if supervised.current is not None:
-                supervised.current.metrics = self._metrics
-                supervised.current.confirm_fit()
-            report = await worker.run()
-            if config.drain and config.ping_url is not None and not worker.is_stopping:
-                # Signals are still handled here: a late signal does not end a drain that is done.
-                await aping(config.ping_url)
-        return report
+        from rota.worker.work import work  # noqa: PLC0415 - who only enqueues needs no worker
+
+        check = migrate.check(self.schema, self._declarations.packages)
+        spec = self._make_spec(config)
+        return await work(
+            self._database, spec, self._bus, check, self._metrics, health_port, signals=signals
+        )
 
     def _make_spec(self, config: WorkerConfig) -> WorkerSpec:
+        from rota.worker.spec import WorkerSpec  # noqa: PLC0415 - who only enqueues needs none
+
         by_name = self._declarations.types_by_any_name
         if not by_name:
             raise ConfigurationError(

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import typer
@@ -26,11 +26,12 @@ from rota.model.outcome import End, Expired, HandedBack, Interrupted, Outcome, S
 from rota.model.scrub import scrub
 from rota.runtime.loop import run_alone
 from rota.store import migrate
-from rota.worker.attempt import Attempt
-from rota.worker.by_hand import ByHand, MainThread, pick_one
-from rota.worker.signals import handle_signals
 from rota.worker.summary import find_error
-from rota.worker.worker import Worker
+
+if TYPE_CHECKING:  # no other command needs a worker, and its imports take a twentieth of a command
+    from rota.worker.attempt import Attempt
+    from rota.worker.by_hand import ByHand, MainThread
+    from rota.worker.worker import Worker
 
 GRACE_S = 0.0
 """Ctrl-C stops the handler at once."""
@@ -61,6 +62,8 @@ def run(
 
     Exit status: 0 if the handler succeeded, otherwise 1.
     """
+    from rota.worker.by_hand import ByHand, MainThread, pick_one  # noqa: PLC0415
+
     found = need_app(app)
     job = found.get(id)
     job_type = found._type_of(job.job_type)
@@ -97,6 +100,9 @@ def _run_worker(
     """Run the job; return how its attempt ended, nothing if it did not begin. An async handler runs
     on the worker's loop in this thread. For a plain handler the worker runs in another thread and
     this thread serves its call, so no loop runs here, as in a worker."""
+    from rota.worker.work import handle_signals  # noqa: PLC0415
+    from rota.worker.worker import Worker  # noqa: PLC0415
+
     running: list[tuple[asyncio.AbstractEventLoop, Worker]] = []
 
     async def work() -> None:

@@ -21,13 +21,12 @@ from rota.cli.output import print_json
 from rota.cli.process import fork_from_init
 from rota.cli.reload import Reloader
 from rota.cli.target import AppOption, JsonOption, connect, need_app, need_reference
-from rota.declare.config import HEALTH_PORT_MAX, PROCESSES_MAX, SLOTS
+from rota.declare.config import HEALTH_PORT_MAX, PROCESSES_MAX, SLOTS, check_url
 from rota.declare.url import make_plain
 from rota.errors import ConfigurationError, UsageError
 from rota.logs import DATABASE_VARIABLE
 from rota.runtime import supervised
 from rota.runtime.health_server import serve_health
-from rota.runtime.http import check_url
 from rota.runtime.supervisor import ServedDatabase, SumsMetrics, Supervisor
 from rota.store import migrate
 from rota.store.drivers.own import name_place, parse_url

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
+from urllib.parse import urlsplit
 
 from rota.errors import ConfigurationError, UsageError
 from rota.model.bounds import check_integer, check_queue
@@ -88,6 +89,22 @@ class WorkerConfig:
         if self.urgent_slots is not None:
             return self.urgent_slots
         return max(slots // URGENT_SHARE, 1) if slots > 1 else 0
+
+
+def check_url(url: str, name: str) -> str:
+    """Return the URL. Raises ConfigurationError if it cannot be called; `name` is its option."""
+    try:
+        parts = urlsplit(url)
+        is_fit = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        is_fit = is_fit and parts.username is None  # urllib does not send it
+    except ValueError:
+        is_fit = False
+    if not (is_fit and url.isascii() and url.isprintable() and " " not in url):
+        raise ConfigurationError(
+            f"{name} must be a URL such as https://host/path, without a user or password (a secret "
+            "belongs into the path); this URL cannot be called, and it is not shown"
+        )
+    return url
 
 
 def read_queues(given: Queues | None) -> dict[str, int | None] | None:

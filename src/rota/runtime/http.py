@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
-from rota.errors import ConfigurationError
 from rota.runtime.loop import call_in_thread
 
 logger = logging.getLogger("rota")
@@ -29,22 +28,6 @@ class CallFailed(Exception):
 
 class CallRefused(CallFailed):
     """It answered with another status: the request itself may be at fault."""
-
-
-def check_url(url: str, name: str) -> str:
-    """Return the URL. Raises ConfigurationError if it cannot be called; `name` is its option."""
-    try:
-        parts = urlsplit(url)
-        is_fit = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        is_fit = is_fit and parts.username is None  # urllib does not send it
-    except ValueError:
-        is_fit = False
-    if not (is_fit and url.isascii() and url.isprintable() and " " not in url):
-        raise ConfigurationError(
-            f"{name} must be a URL such as https://host/path, without a user or password (a secret "
-            "belongs into the path); this URL cannot be called, and it is not shown"
-        )
-    return url
 
 
 def host(url: str) -> str:

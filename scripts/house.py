@@ -35,7 +35,7 @@ MOST = {
     "methods written twice, for plain code and to be awaited": 43,
     "files in the largest circle of imports, also for types": 3,
     # What a reader has to hold in all.
-    "lines of src": 68_064,
+    "lines of src": 68_059,
     "lines of tests": 69_550,
 }
 """The budgets."""

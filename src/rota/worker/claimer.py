@@ -332,7 +332,8 @@ class Claimer(Service):
             # Only now: the next claim depends on what this claim has brought.
             self._sent = self._send(now)
             await asyncio.sleep(0)  # before Python 3.12 a task begins in the next turn
-        await self._hand_over(fresh, is_full=is_full)
+        if fresh:
+            self._executor.take(fresh)
         await self._note_paused(claimed, sent.request.queues)
         for queue, to in behind.items():
             if now - self._looked_back_at.get(queue, -LOOK_BACK_S) >= LOOK_BACK_S:
@@ -355,12 +356,6 @@ class Claimer(Service):
         due_in_s = self._find_due_in_s(sent, claimed, told, now)
         pause_s = await self._find_pause_s(sent, claimed, is_full=is_full)
         return min(pause_s, due_in_s, self._find_search_in_s(now))
-
-    async def _hand_over(self, fresh: list[Attempt], *, is_full: bool) -> None:
-        if fresh:
-            self._executor.take(fresh)
-        if fresh and not is_full:
-            await asyncio.sleep(0)  # handlers begin before the claimer thinks about its pause
 
     async def _note_paused(self, claimed: Claimed, searched: Collection[str]) -> None:
         """Note which queues are paused. A new pause may be a restored copy's."""

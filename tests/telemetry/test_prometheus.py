@@ -79,11 +79,11 @@ async def test_a_scrape_of_a_worker_has_what_it_did_and_the_gauges_of_the_databa
 
 
 @rule("M3")
-def test_nothing_of_the_libraries_is_imported_unless_an_integration_is() -> None:
-    libraries = "prometheus_client", "opentelemetry", "sentry_sdk", "pydantic"
+def test_no_library_of_an_integration_and_no_worker_is_imported_until_it_is_used() -> None:
+    late = "prometheus_client", "opentelemetry", "sentry_sdk", "pydantic", "rota.worker.worker"
     code = (
         "import sys, rota, rota.cli; rota.Enqueued(1, True, 'queued').to_dict(); "
-        f"print([name for name in {libraries!r} if name in sys.modules])"
+        f"print([name for name in {late!r} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -22,7 +22,7 @@ PART = "idle"
 SETTLE_S = 20
 """Until the pauses between polls have reached their longest, and the workers know their number."""
 FLEET = 10
-AT_MOST = ((1, True, 1.0), (1, False, 1.5), (FLEET, True, 4.0), (FLEET, False, None))
+AT_MOST = ((1, True, 0.5), (1, False, 1.5), (FLEET, True, 2.5), (FLEET, False, None))
 """Workers, whether they use NOTIFY, and the most statements a second of all of them."""
 SPARSE_S = 1.7
 """Between two single jobs; no multiple of the longest pause, so that they fall anywhere within

@@ -86,6 +86,20 @@ def test_while_all_is_paused_no_schedule_is_due(shared: Connection, parts: list[
     assert answer is not None and "scheduler" not in answer.due
 
 
+@rule("M33")
+@pytest.mark.parametrize(("ends_in_s", "told"), [(4, True), (6, False), (-1, False)])
+def test_a_worker_is_told_when_a_lease_ends_that_ends_soon(
+    shared: Connection, parts: list[str], ends_in_s: int, told: bool
+) -> None:
+    ends_at = f"rota.clock() + interval '{ends_in_s} seconds'"
+    lease = f"'running', 'w', {ends_at}"
+    shared.execute(JOB.format("locked_by, locked_until", lease).encode())
+    answer = ask(shared, parts)
+    assert answer is not None and (answer.reap_in_s is not None) is told
+    late_s = (answer.reap_in_s or ends_in_s) - ends_in_s
+    assert -1 < late_s <= 0.01, "it has just ended when the reaper wakes"
+
+
 @rule("M3", "M31")
 @pytest.mark.parametrize("table", ["schedule", "job"])
 def test_a_question_does_not_wait_for_a_table_that_is_locked(

@@ -61,10 +61,10 @@ async def test_it_asks_itself_only_what_no_claim_has_asked_in_time() -> None:
     late_s = Scheduler.asked_every_s + LATE_S
     for _ in range(5):  # claims ask each time
         alone.asker.take(alone.asker.make_question(alone.clock.monotonic()), alone.answer)
-        assert await alone.turn_after(late_s - 0.1) == 0
+        assert await alone.turn_after(late_s - 0.125) == 0
     alone.asker.take(alone.asker.make_question(alone.clock.monotonic()), alone.answer)
-    assert await alone.turn_after(late_s - 0.1) == 0
-    assert await alone.turn_after(0.1) == 1, "no claim did"
+    assert await alone.turn_after(late_s - 0.125) == 0
+    assert await alone.turn_after(0.125) == 1, "no claim did"
 
 
 @rule("M33")

@@ -45,7 +45,7 @@ class WorkerConfig:
     """The longest pause between two claims of an idle worker, with or without a notification."""
     poll_least_s: float = 0.004
     """The first pause when no job is due; each next pause is twice as long, up to `poll_s`."""
-    listening_poll_s: float = 1.3
+    listening_poll_s: float = 4.0
     """The longest pause of an idle worker that is woken for new jobs. One of several such workers
     looks twice as often for what no wake-up tells, and wakes the rest."""
     alert_url: str | None = None

@@ -21,6 +21,8 @@ from rota.upkeep.sweeper import Sweeper
 
 REST_MAX_S = 60.0
 """Longest rest of a worker: then it looks itself, whoever else does."""
+SOON_SHARE = 0.7
+"""From this share of the time between two questions on, a sweeper joins a question for others."""
 LATE_S = 1.5
 """Seconds after its time when a question is asked alone, as no claim has asked it."""
 
@@ -87,9 +89,11 @@ class Asker(Service):
         return question if now >= self.due_at or (for_others and question.sweepers) else None
 
     def make_question(self, now: float) -> Question:
-        """Return the question that is due from `due_at` on."""
+        """Return the question that is due from `due_at` on, for the sweepers that are due soon."""
         sweepers = [
-            sweeper for sweeper in self._sweepers if now >= sweeper.asked_at + sweeper.asked_every_s
+            sweeper
+            for sweeper in self._sweepers
+            if now >= sweeper.asked_at + sweeper.asked_every_s * SOON_SHARE
         ]
         since = {sweeper.name: sweeper.reading.begin() for sweeper in sweepers}
         return Question(now, sweepers, msgspec.json.encode(since).decode())
@@ -118,6 +122,8 @@ class Asker(Service):
         self.due_at = self._find_due_at()
         if answer.tick_in_s is not None:
             self._scheduler.wake_in(answer.tick_in_s)
+        if answer.reap_in_s is not None:
+            self.reaper.wake_in(answer.reap_in_s)
 
     def rest(self, for_s: float) -> None:
         rests_until = min(self.clock.monotonic() + for_s, self._asked_at + REST_MAX_S)

@@ -21,8 +21,9 @@ STEADY_S = 60.0
 
 class Reaper(Sweeper):
     name = "reaper"
-    asked_every_s = 2.0
-    """Between two questions: a dead worker's job is due five seconds after its lease."""
+    asked_every_s = 3.0
+    """Between two questions: a lease that none of them saw ends, and five seconds later its job is
+    due."""
 
     def __init__(
         self, bus: Bus, link: StoreLink, clock: Clock = SYSTEM_CLOCK, spare: StoreLink | None = None

@@ -43,7 +43,7 @@ class Scheduler(Sweeper):
     them exactly, even if another worker is asked for changes: that worker may die."""
 
     name = "scheduler"
-    asked_every_s = 1.0
+    asked_every_s = 3.0
     """How soon a new or changed row is planned, about."""
 
     def __init__(self, bus: Bus, link: StoreLink, clock: Clock = SYSTEM_CLOCK) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import psycopg
 from psycopg import pq, sql
+from psycopg.abc import RV, PQGen
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from rota.declare.url import SettingsUrl
@@ -133,6 +134,12 @@ def wait_for_notification(connection: psycopg.Connection, for_s: float) -> bool:
 
 
 class OwnConnection(psycopg.AsyncConnection):
+    async def wait(
+        self, gen: PQGen[RV], interval: float = 60.0, timeout: float | None = None
+    ) -> RV:
+        """Wait as psycopg does, whose interval of 0.1 s is for signals: here the loop has them."""
+        return await super().wait(gen, interval, timeout)
+
     def driver(self) -> AsyncPsycopgDriver:
         """Return the driver for one operation."""
         return AsyncPsycopgDriver(self)

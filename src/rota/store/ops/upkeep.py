@@ -19,6 +19,8 @@ class UpkeepDue(msgspec.Struct, frozen=True):
     """The sum of all moves of the leases along with the server's clock, in seconds."""
     tick_in_s: float | None = None
     """Seconds until the next tick of a schedule, if the scheduler asked; None: no tick."""
+    reap_in_s: float | None = None
+    """Seconds until the next lease ends, if the reaper asked; None: later, or one has ended."""
 
 
 _answer = msgspec.json.Decoder(UpkeepDue)

@@ -112,7 +112,7 @@ begin
   perform {schema}.wake_up(array_agg(j.queue), count(*)::int)
   from {schema}.job j
   where j.id = any (v_done)
-    and j.run_at <= {schema}.clock() + interval '2 seconds';
+    and j.run_at <= {schema}.clock() + interval '5 seconds';
   return query
   select a.id, a.answer, a.status
   from {schema}.job_answers(p_ids, v_done, 'done'::text) a;

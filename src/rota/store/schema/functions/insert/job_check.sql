@@ -126,7 +126,7 @@ begin
       perform {schema}.wake_up(array_agg(distinct f.queue), count(*)::int)
       from fresh f
       where f.status = 'queued'
-        and f.run_at <= {schema}.clock() + interval '2 seconds';
+        and f.run_at <= {schema}.clock() + interval '5 seconds';
     end if;
   else
     v_refusal := coalesce(

@@ -1,7 +1,7 @@
 -- Returns what a worker must know besides its jobs: requests to look back that are newer than
 -- p_asked_since (one per queue); with p_probe the priorities in use that are not in p_known (queue
--- to priorities), and in how many seconds the next job is due, if within two; with p_upkeep what
--- upkeep_due answers. NULL: nothing.
+-- to priorities), and in how many seconds a job is due or a pause ends next, if within five; with
+-- p_upkeep what upkeep_due answers. NULL: nothing.
 create or replace function {schema}.claim_news(
   p_queues text[],
   p_asked_since timestamptz[],
@@ -40,10 +40,21 @@ begin
         and j.priority = p.priority::smallint
         and j.status in ('queued', 'failed')
         and j.run_at > {schema}.clock()
-        and j.run_at < {schema}.clock() + interval '2 seconds'
+        and j.run_at < {schema}.clock() + interval '5 seconds'
       order by j.run_at
       limit 1
     ) next;
+    select least(v_next_at, min(pause.paused_until)) into v_next_at
+    from (
+      select q.paused_until
+      from jsonb_object_keys(p_known) k(queue)
+      join {schema}.queue q on q.name = k.queue
+      union all
+      select i.paused_until
+      from {schema}.installation i
+    ) pause
+    where pause.paused_until > {schema}.clock()
+      and pause.paused_until < {schema}.clock() + interval '5 seconds';
   end if;
   if p_upkeep is not null then
     v_upkeep := {schema}.upkeep_due(p_upkeep)::jsonb;

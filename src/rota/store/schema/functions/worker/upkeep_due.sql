@@ -2,7 +2,8 @@
 -- each with the time from which on it reads its index. Returns JSON: {"now": clock, "time": the
 -- server's clock in seconds, which no test moves, "moved_s": by how many seconds leases were moved
 -- along with it, "due": [names], "tick_in_s": seconds until the next tick of a schedule, if the
--- scheduler asks}. NULL: a table is locked, for which a claim must not wait.
+-- scheduler asks, "reap_in_s": until a lease has ended, if the reaper asks and one ends within
+-- five}. NULL: a table is locked, for which a claim must not wait.
 -- Locks: none; it reads the first entries of indexes.
 -- Keeps: M3, one statement of one worker asks for all parts; each reads from where it read last.
 create or replace function {schema}.upkeep_due(p_asked jsonb)
@@ -15,8 +16,20 @@ declare
   v_now timestamptz := {schema}.clock();
   v_due text[];
   v_kinds text[];                                -- of what jobs wait for
+  v_lease_end timestamptz;
   v_tick_at timestamptz;
 begin
+  if p_asked ? 'reaper' then
+    v_lease_end := (
+      select j.locked_until
+      from {schema}.job j
+      where j.status = 'running'
+        and j.locked_until >= (p_asked ->> 'reaper')::timestamptz
+        and j.locked_until < v_now + interval '5 seconds'
+      order by j.locked_until
+      limit 1
+    );
+  end if;
   v_kinds := array(
     select kind
     from unnest(array['breaker', 'job', 'limit', 'queue', 'type']) kind
@@ -31,12 +44,7 @@ begin
     select part.name
     from (
       values
-        ('reaper', p_asked ? 'reaper' and exists (
-          select from {schema}.job j
-          where j.status = 'running'
-            and j.locked_until >= (p_asked ->> 'reaper')::timestamptz
-            and j.locked_until < v_now
-        )),
+        ('reaper', v_lease_end < v_now),
         ('expirer', p_asked ? 'expirer' and exists (
           select from {schema}.job j
           where j.expires_at is not null
@@ -107,7 +115,10 @@ begin
     'time', extract(epoch from statement_timestamp()),
     'moved_s', (select n.clock_moved_s from {schema}.installation n),
     'due', v_due,
-    'tick_in_s', extract(epoch from v_tick_at - v_now)
+    'tick_in_s', extract(epoch from v_tick_at - v_now),
+    'reap_in_s', case
+      when v_lease_end >= v_now then extract(epoch from v_lease_end - v_now) + 0.01
+    end
   )::text;
 exception when lock_not_available then
   return null;

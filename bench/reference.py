@@ -8,7 +8,7 @@ fast; a figure alone cannot.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from statistics import median
@@ -50,6 +50,15 @@ class Speed:
         """Return how many times as long the slower one takes, in what moved most."""
         pairs = ((self.insert_us, other.insert_us), (self.select_us, other.select_us))
         return max(max(pair) / min(pair) for pair in pairs)
+
+
+def describe_speeds(speeds: Sequence[Speed]) -> str:
+    """Say how fast the machine was over several measurements."""
+    inserts, selects = zip(*((speed.insert_us, speed.select_us) for speed in speeds), strict=True)
+    return (
+        f"a bare INSERT took {min(inserts):,.0f} to {max(inserts):,.0f} µs, "
+        f"`select 1` {min(selects):,.0f} to {max(selects):,.0f} µs"
+    )
 
 
 class Reference:

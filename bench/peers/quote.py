@@ -16,6 +16,7 @@ from bench.figures import readable
 from bench.peers.page import find_losses
 from bench.peers.result import by_table
 from bench.place import describe
+from bench.reference import Speed, describe_speeds
 
 Figures = list[dict[str, Any]]
 FENCED = ("crash", "stopped: late writes accepted")
@@ -109,6 +110,9 @@ def summarise(document: dict[str, Any]) -> str:
         }
         if asked:
             parts.append("\n".join([_write_table(scenario, asked), *_excuse(asked)]))
+        if measured := document.get("reference", {}).get(scenario):
+            speeds = [Speed(**speed) for speed in measured]
+            parts.append(f"Before, between and after these rounds: {describe_speeds(speeds)}.")
     return "\n\n".join(parts) + "\n"
 
 

@@ -24,6 +24,7 @@ from bench.peers.result import Figure, Measured, fold
 from bench.peers.scenarios import Scenario
 from bench.peers.stage import Scale, Stage
 from bench.peers.system import Setup, System
+from bench.reference import Speed, describe_speeds, measure_speed
 from bench.server import DurableServer
 from rota import errors
 
@@ -47,6 +48,8 @@ class Played:
     turns: dict[Key, list[Measured]] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
+    speeds: dict[str, list[Speed]] = field(default_factory=dict)
+    """By scenario, before each round and after the last."""
 
 
 def play(
@@ -94,6 +97,9 @@ def play(
         "scale": asdict(scale),
         "skipped": found.skipped,
         "failed": found.failed,
+        "reference": {
+            name: [speed.as_json() for speed in speeds] for name, speeds in found.speeds.items()
+        },
         "scenarios": {scenario.name: scenario.about for scenario in scenarios},
         "systems": [_describe(system, installed[system.module]) for system in present],
         "figures": [figure.as_json() for figure in _figures(found, present)],
@@ -122,11 +128,14 @@ def _rounds(
 ) -> None:
     turns = [(system, setup) for system in systems for setup in scenario.entries(system)]
     began = time.monotonic()
+    speeds = found.speeds.setdefault(scenario.name, [measure_speed(stage.server)])
     for round_ in range(min(stage.scale.rounds, scenario.rounds_max)):
         order = turns if round_ % 2 == 0 else turns[::-1]
         played = _play_together(stage, scenario, order, until)
         for (system, setup), turn in zip(order, played, strict=True):
             _keep(scenario, system, setup, turn, found)
+        speeds.append(measure_speed(stage.server))
+    console.print(f"  beside it {describe_speeds(speeds)}", highlight=False)
     took_s = time.monotonic() - began
     console.print(f"{scenario.name} took {took_s:.0f} s", style="dim")
 

@@ -14,7 +14,7 @@ help: ## this list
 demo: venv ## real work on an embedded PostgreSQL, in about a minute
 	@$(BIN)/rota demo
 
-test: venv-dev ## the tests, in about five minutes; SMOKE=1: only the smoke tests, PG=14: on another PostgreSQL, ARGS='-k lease' for pytest
+test: venv-dev ## the tests, in about five minutes; SMOKE=1: only the smoke tests, PG=15: on another PostgreSQL, ARGS='-k lease' for pytest
 	@$(if $(PG),TEST_POSTGRES="$$($(BIN)/python scripts/postgres.py $(PG))" && export TEST_POSTGRES &&) \
 		$(BIN)/python -m pytest $(if $(SMOKE),-m smoke) $(ARGS)
 

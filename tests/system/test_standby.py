@@ -110,9 +110,6 @@ def test_the_page_makes_a_logical_replica_that_shows_the_jobs_and_runs_none(
     (tmp_path / "shop.py").write_text(SHOP)
     line = CommandLine(tmp_path, ROTA_DATABASE_URL=own_server.url(), ROTA_APP="shop:app")
     line.ok("migrate")
-    with psycopg.connect(own_server.url()) as connection:
-        if connection.info.server_version < 150_000:
-            pytest.skip("the page is for PostgreSQL 15 and newer")
     replica = PostgresServer(run_place, "replica", tmp_path / "replica.log")
     replica.start()  # with an identity of its own, unlike those of `own_server`
     with psycopg.connect(own_server.url(), autocommit=True) as connection:

@@ -44,8 +44,6 @@ def is_duration(value: object) -> bool:
 
 def format_interval(of_s: float | None) -> str | None:
     """Return seconds as PostgreSQL reads them, whatever its settings."""
-    if of_s is not None and of_s >= 2**31:  # PostgreSQL 14 reads no more seconds
-        return f"{of_s / 60:.0f} minutes"
     return None if of_s is None else f"{of_s:.6f} seconds"
 
 

@@ -35,7 +35,7 @@ from rota.store.drivers.own import translate_errors
 from rota.store.settings import change_settings, check_payload_limit
 from rota.store.statements import Statements, check_schema, read_sql, sql_files
 
-POSTGRESQL_MIN = 140_000
+POSTGRESQL_MIN = 150_000
 _TOKEN = "{schema}"
 _REVOKE = re.compile(r"^revoke execute on function .*? from public;\n", re.MULTILINE | re.DOTALL)
 _BODY = re.compile(r"^as \$\$$", re.MULTILINE)
@@ -312,7 +312,7 @@ def migrate(
             "": they are dropped. Defaults to the current setting.
 
     Raises:
-        SchemaError: PostgreSQL is older than 14, read-only or not UTF8, a privilege is missing, the
+        SchemaError: PostgreSQL is older than 15, read-only or not UTF8, a privilege is missing, the
             payload limit is out of range, the archive cannot be used, others may create objects in
             the schema or have objects there, or it holds objects that no recorded migration made.
         SchemaTooNew: a newer release that this release cannot work with has migrated the schema.
@@ -450,7 +450,7 @@ def refuse_unfit_server(connection: psycopg.Connection) -> None:
     info = connection.info
     if info.server_version < POSTGRESQL_MIN:
         raise SchemaError(
-            f"PostgreSQL {info.server_version // 10_000} is too old: Rota needs 14 or newer"
+            f"PostgreSQL {info.server_version // 10_000} is too old: Rota needs 15 or newer"
         )
     encoding = info.parameter_status("server_encoding")
     if encoding != "UTF8":

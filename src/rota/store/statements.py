@@ -39,7 +39,7 @@ _RESERVED = """
     xmlserialize xmltable
 """
 RESERVED = frozenset(_RESERVED.split())
-"""Words of PostgreSQL 14 to 18 that name no schema without quotes."""
+"""Words of PostgreSQL 15 to 18 that name no schema without quotes."""
 _FUNCTION = re.compile(
     r"^create (?:or replace )?function \{schema\}\.(?P<name>\w+)\s*\((?P<arguments>.*?)\)\s+"
     r"returns\s+(?P<returns>table\s*\((?P<columns>.*?)\)"

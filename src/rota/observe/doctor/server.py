@@ -7,7 +7,7 @@ from rota.model.failure import list_names
 from rota.model.units import plural, words
 from rota.observe.doctor.finding import Cause, Facts, Finding, Thresholds, bad, ok, size, skip, warn
 
-POSTGRESQL_MIN = 140_000
+POSTGRESQL_MIN = 150_000
 _NO_UPKEEP: tuple[Cause, ...] = ("restored copy", "role of workers", "no worker")
 """Why no worker does the hourly maintenance."""
 MONITOR = "grant pg_monitor to this role to see more"
@@ -16,7 +16,7 @@ MONITOR = "grant pg_monitor to this role to see more"
 def connection(facts: Facts, thresholds: Thresholds) -> Finding:
     version, trip_s = facts["version"], facts["round_trip_s"]
     if version < POSTGRESQL_MIN:
-        return bad(f"PostgreSQL {version // 10_000} is too old", "move to PostgreSQL 14 or newer")
+        return bad(f"PostgreSQL {version // 10_000} is too old", "move to PostgreSQL 15 or newer")
     if facts["encoding"] != "UTF8":
         return bad(
             f"the database has encoding {facts['encoding']}",

@@ -35,11 +35,38 @@ START = datetime(2026, 3, 1, tzinfo=UTC)
         # Either, as neither begins with a star.
         ("0 0 13 * 5", ["06 00:00", "13 00:00", "20 00:00"]),
         ("0 0 */15 * 1", ["16 00:00", "01 00:00", "31 00:00"]),  # both
+        ("@every 90m", ["01 01:30", "01 03:00", "01 04:30"]),
     ],
 )
 @rule("M82")
 def test_a_text_fires_at_the_times_that_it_names(text: str, ticks: list[str]) -> None:
     assert [f"{tick:%d %H:%M}" for tick in next_fires(parse(text, "UTC"), START, 3)] == ticks
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("@every half", "the pace of '@every half' "),
+        ("@every 500ms", "the pace of '@every 500ms' must be at least 1 s"),
+    ],
+)
+@rule("M82")
+def test_a_bad_pace_is_refused(text: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        parse(text, "UTC")
+
+
+@given(st.integers(1, 10**6), st.integers(0, 10**9))
+@rule("M82")
+def test_a_pace_keeps_its_beat_whenever_it_is_asked(pace_s: int, at_s: int) -> None:
+    pace = parse(f"@Every  {pace_s}s", "Europe/Stockholm")
+    after = datetime.fromtimestamp(at_s, UTC)
+    first, second = next_fires(pace, after, 2)
+    assert after < first <= after + timedelta(seconds=pace_s)
+    assert second - first == timedelta(seconds=pace_s)
+    assert next_fire(pace, first - timedelta(microseconds=1)) == first
+    hours = first + timedelta(seconds=pace_s * 1000)
+    assert latest_fires(pace, after, hours, 3) == [hours - n * (second - first) for n in (2, 1, 0)]
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ class Schedules(Namespace):
 
         Args:
             name: 1 … 200 characters.
-            cron: a cron expression of five fields; None: the schedule runs only if triggered.
+            cron: a cron expression of five fields, or `@every 30s`; None: runs only if triggered.
             job: made with `job_type.new(…)`.
             timing: the keys of `Timing`, documented there: timezone, catch_up, overlap, jitter.
 

@@ -315,7 +315,7 @@ class Jobs:
 
         Args:
             name: 1 … 200 characters, unique in the database.
-            cron: a cron expression of five fields; None: the schedule runs only if triggered.
+            cron: a cron expression of five fields, or `@every 30s`; None: runs only if triggered.
             job: made with `job_type.new(…)`, with the options queue, priority, max_attempts,
                 expires and meta of `using`.
             timing: the keys of `Timing`, documented there: timezone, catch_up, overlap, jitter.

@@ -4,7 +4,8 @@ cronsim knows which times of a plain calendar an expression names; this file kno
 clock shows them. Where clocks change, the rule is Debian cron's (decision 0013). An expression with
 fixed hours and minutes fires once for each time that it names, even if the clock shows that time
 twice or skips it. An expression whose minutes or hours begin with a star follows the clock, and so
-keeps its pace in real time.
+keeps its pace in real time. "@every 30s" asks no clock: it fires at the multiples of its duration
+since 1970.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 
 from rota.errors import UsageError
-from rota.model.units import plural
+from rota.model.units import plural, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,6 +52,8 @@ NAMED = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
+EVERY = "@every "
+"""Before a duration: the pace of a schedule, also below a minute."""
 _SPANS = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
 """The first and the last value of each field."""
 _DAYS = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
@@ -59,6 +62,7 @@ _LAST_DAY = re.compile(rf"(?<![^ ,])({'|'.join(_DAYS)})(?=L(,\S+)?$)", re.IGNORE
 """The name of the day in FRIL: cronsim takes only 5L."""
 _STEPPED_RANGE = re.compile(r"([^ ,-]+)-([^ ,/]+)/\d+")
 _SECOND = timedelta(seconds=1)
+_START = datetime(1970, 1, 1, tzinfo=UTC)
 _END = datetime(9999, 12, 30, tzinfo=UTC)
 """The latest instant that every zone's clock can show."""
 
@@ -71,7 +75,9 @@ class Cron:
     """As the caller gave it, with its spaces normalised."""
     zone: ZoneInfo
     fields: str
-    """The five fields that it stands for."""
+    """The five fields that it stands for; '': it has a pace."""
+    every: timedelta | None = None
+    """Its pace."""
 
     @property
     def is_fixed(self) -> bool:
@@ -80,9 +86,9 @@ class Cron:
 
 
 def parse(text: str, timezone: str) -> Cron:
-    """Check a cron expression (five fields, or a name such as @daily) and the name of a time zone.
-    Raises UsageError if one is wrong, if the expression never fires in that zone, or if one of its
-    steps comes to no second value."""
+    """Check a cron expression (five fields, a name such as @daily, or a pace such as "@every 30s")
+    and the name of a time zone. Raises UsageError if one is wrong, if the expression never fires in
+    that zone, or if one of its steps comes to no second value."""
     cron = read(text, timezone)
     meant = _drop_steps(cron.fields)
     if meant != cron.fields:
@@ -103,6 +109,9 @@ def read(text: str, timezone: str) -> Cron:
             f"a cron expression is a string of at most {TEXT_MAX} characters: {EXAMPLE}"
         )
     text = " ".join(text.split())
+    if text.lower().startswith(EVERY):
+        pace_s = seconds(text[len(EVERY) :], name=f"the pace of {_shorten(text)!r}", least=1)
+        return Cron(text, zone, "", timedelta(seconds=pace_s))
     fields = NAMED.get(text.lower(), _LAST_DAY.sub(lambda day: str(_number(day[0])), text))
     reason = _wrong(fields)
     if reason is not None:
@@ -119,6 +128,8 @@ def read(text: str, timezone: str) -> Cron:
 def next_fire(cron: Cron, after: datetime) -> datetime | None:
     """Return the first tick after an aware instant, in UTC; None: none within 50 years."""
     try:
+        if cron.every is not None:
+            return _START + (_utc(after) - _START) // cron.every * cron.every + cron.every
         return (_next_named if cron.is_fixed else _next_shown)(cron, _utc(after))
     except OverflowError:  # the calendar ends with the year 9999
         return None
@@ -172,11 +183,11 @@ def _wrong(fields: str) -> str | None:
     """Say what is wrong with five fields; None: nothing."""
     count = len(fields.split())
     if fields.startswith("@"):
-        return f"the names are {', '.join(NAMED)}"
+        return f"the names are {', '.join(NAMED)}, and {EVERY}30s is a pace"
     if count == 6:
         return (
             "it has six fields, and Rota has none for seconds or years: "
-            "a schedule fires at most once a minute"
+            f"{EVERY}30s fires twice a minute"
         )
     if count != 5:
         return (
@@ -284,6 +295,8 @@ def _next_shown(cron: Cron, after: datetime) -> datetime | None:
 def _earlier(cron: Cron, until: datetime, count: int) -> datetime | None:
     """Return an instant with `count` named plain times from it to `until`; None: fewer exist."""
     try:
+        if cron.every is not None:
+            return until - count * cron.every
         back = CronSim(cron.fields, _wall(until, cron.zone), reverse=True)
         wall = next(islice(back, count - 1, None), None)
         return wall and min(_instants(wall, cron.zone)) - _SECOND

@@ -13,7 +13,6 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -319,7 +318,7 @@ def _facts(event: Any) -> dict[str, Any]:
     """Return the fields of an event, with its failure's fields on the same level."""
     facts: dict[str, Any] = {}
     for name, value in msgspec.structs.asdict(event).items():
-        facts |= asdict(value) if isinstance(value, Failure) else {name: value}
+        facts |= msgspec.structs.asdict(value) if isinstance(value, Failure) else {name: value}
     return {"error" if name == "message" else name: value for name, value in facts.items()}
 
 

@@ -28,7 +28,7 @@ def _job(status: str, **fields: Any) -> rota.Job:
 
 
 def _facts(**given: Any) -> WaitFacts:
-    facts: dict[str, Any] = dict.fromkeys(WaitFacts.__slots__)
+    facts: dict[str, Any] = dict.fromkeys(WaitFacts.__struct_fields__)
     return WaitFacts(**{**facts, "now": NOW, "holds": False, "held": 0, "holders": (), **given})
 
 

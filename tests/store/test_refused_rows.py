@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 from psycopg.rows import TupleRow
 
 from rota.store import isolate, ops

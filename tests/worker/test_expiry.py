@@ -4,10 +4,10 @@ claims one too late."""
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from msgspec.structs import replace
 
 import rota
 from rota.model.job import Status

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from rota.client.base import LIST_MAX, Namespace, check_id
 from rota.client.both import awaitable, both
@@ -39,8 +40,7 @@ PAGE = 1_000
 """Members that one statement cancels."""
 
 
-@dataclass(frozen=True, slots=True)
-class NewBatch:
+class NewBatch(msgspec.Struct, frozen=True):
     """The result of `app.batch`."""
 
     id: int
@@ -242,8 +242,7 @@ def _refuse_no_batch(id_: int | None, jobs: builtins.list[Enqueued]) -> NewBatch
     return NewBatch(id_, jobs)
 
 
-@dataclass(frozen=True, slots=True)
-class _BatchRequest:
+class _BatchRequest(msgspec.Struct, frozen=True):
     jobs: builtins.list[NewJob]
     then: Mapping[str, NewJob]
     on_failure: str

@@ -5,9 +5,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from typing import Any, TypeVar, Unpack, overload
 
+import msgspec
 from msgspec.structs import astuple
 
 from rota.client.base import Caller
@@ -401,8 +401,7 @@ def check_duplicates(
         )
 
 
-@dataclass(frozen=True, slots=True)
-class UntypedJob:
+class UntypedJob(msgspec.Struct, frozen=True):
     """A job whose type only the database may have."""
 
     job_type: str

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
+
+import msgspec
 
 from rota.errors import ConfigurationError, UsageError
 from rota.model.bounds import check_integer, check_queue
@@ -23,8 +24,7 @@ Queues: TypeAlias = Mapping[str, int | None] | Iterable[str]
 """The queues to serve: slots by queue, or names. None: the queue shares the other slots."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerConfig:
+class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of one worker process."""
 
     queues: dict[str, int | None] | None = None

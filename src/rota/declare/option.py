@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields
 from functools import partial
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from rota.model.bounds import check_bool, check_choice, check_integer, check_text
 from rota.model.units import LONGEST_S, format_interval, seconds, words
 
 
-@dataclass(frozen=True, slots=True)
-class OptionKind:
+class OptionKind(msgspec.Struct, frozen=True):
     """What values an option takes."""
 
     unit: str
@@ -99,8 +101,7 @@ def only_python(kind: OptionKind) -> OptionKind:
     return replace(kind, sql_type="")
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(msgspec.Struct, frozen=True):
     """An option with its default as a caller would write it."""
 
     name: str

@@ -7,7 +7,7 @@ Python, the SQL function `worker_declare` and the reference read JobTypeOptions.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from functools import partial
@@ -181,7 +181,7 @@ def _check_aliases(value: Any, name: str) -> tuple[str, ...]:
 
 _ERRORS = OptionKind("exception classes, status codes", "a tuple; codes 100 … 599", check_errors)
 _QUEUE = text(QUEUE_MAX)
-_QUEUE = replace(_QUEUE, range=f"{_QUEUE.range}, no comma", check=check_queue)
+_QUEUE = msgspec.structs.replace(_QUEUE, range=f"{_QUEUE.range}, no comma", check=check_queue)
 _PRIORITY = whole(-PRIORITY_MAX, PRIORITY_MAX)
 _MAX_ATTEMPTS, _TIMEOUT = whole(1, ATTEMPTS_MAX, "attempts"), duration(TIMEOUT_S_MIN)
 _EXPIRES = duration(EXPIRES_S_MIN)

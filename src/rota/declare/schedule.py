@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, TypedDict, get_args
 
 import msgspec
@@ -46,8 +45,7 @@ TIMING_DEFAULTS: Timing = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduleOptions:
+class ScheduleOptions(msgspec.Struct, frozen=True):
     """A schedule that is declared or put, checked."""
 
     name: str

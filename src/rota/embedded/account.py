@@ -10,9 +10,10 @@ import logging
 import os
 import stat
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
+
+import msgspec
 
 if sys.platform != "win32":
     import pwd
@@ -28,8 +29,7 @@ class RunAs(TypedDict, total=False):
     extra_groups: list[int]
 
 
-@dataclass(frozen=True)
-class Account:
+class Account(msgspec.Struct, frozen=True):
     """A user and their group; None: the current user and group."""
 
     user: int | None = None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 OVER_AFTER = 2
 """Evaluations in a row without a match after which an alert is over: with one evaluation, a figure
@@ -21,8 +22,7 @@ class AlertStep(StrEnum):
     """It is still found, and was notified: nothing new to send."""
 
 
-@dataclass(frozen=True, slots=True)
-class AlertMatch:
+class AlertMatch(msgspec.Struct, frozen=True):
     """One subject that a rule finds now."""
 
     subject: str
@@ -31,8 +31,7 @@ class AlertMatch:
     severity: str
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(msgspec.Struct, frozen=True):
     subject: str
     notifications: int
     """How many were sent; it only grows."""
@@ -45,8 +44,7 @@ class Standing:
     """The severity of the last notification."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """What to write for one subject, with the count that was read."""
 
     step: AlertStep

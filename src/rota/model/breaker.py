@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from rota.model.failure import one_line
 from rota.model.outcome import Dead, End, Errored, Failed, Failure, Retry, Succeeded
@@ -14,8 +15,7 @@ FAILURES_MAX = 1_000
 REASON_MAX = 500
 
 
-@dataclass(frozen=True, slots=True)
-class BreakerRules:
+class BreakerRules(msgspec.Struct, frozen=True):
     """When a breaker opens, and for how long. Durations are seconds."""
 
     name: str

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import errno
 import re
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from traceback import walk_tb
+
+import msgspec
+from msgspec.structs import replace
 
 from rota.model.failure import one_line
 from rota.model.outcome import ungroup
@@ -28,8 +30,7 @@ class Verdict(StrEnum):
     FATAL = "fatal"
 
 
-@dataclass(frozen=True, slots=True)
-class Classification:
+class Classification(msgspec.Struct, frozen=True):
     """The verdict on an error, the rule that gave it, and the HTTP or SMTP code if there is one."""
 
     verdict: Verdict

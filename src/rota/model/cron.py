@@ -13,12 +13,12 @@ from __future__ import annotations
 import re
 from bisect import bisect
 from collections import deque
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
+import msgspec
 from cronsim import CronSim, CronSimError
 
 from rota.errors import UsageError
@@ -67,8 +67,7 @@ _END = datetime(9999, 12, 30, tzinfo=UTC)
 """The latest instant that every zone's clock can show."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cron:
+class Cron(msgspec.Struct, frozen=True):
     """A valid cron expression in a time zone; `parse` makes it."""
 
     text: str

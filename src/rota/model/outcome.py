@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -15,8 +14,7 @@ from rota.model.awaited import OnFailure, check_on_failure, read_ids
 from rota.model.units import Duration, is_duration, seconds
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(msgspec.Struct, frozen=True):
     """What is stored of an error: short, safe for an admin screen, limited in size."""
 
     error_type: str
@@ -186,8 +184,7 @@ NOTHING = Succeeded(None)
 """The handler returned nothing: the outcome of nearly all attempts, which share this object."""
 
 
-@dataclass(frozen=True, slots=True)
-class Errored:
+class Errored(msgspec.Struct, frozen=True):
     """The handler raised, or exceeded its timeout."""
 
     error: BaseException
@@ -226,30 +223,26 @@ def refuse_outcome(error: BaseException) -> Errored:
     return Errored(UsageError(f"the handler's outcome cannot be read: {why}"))
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(msgspec.Struct, frozen=True):
     """The handler raised in its own process, which judged the error: not every error pickles."""
 
     failure: Failure
 
 
-@dataclass(frozen=True, slots=True)
-class PayloadMismatch:
+class PayloadMismatch(msgspec.Struct, frozen=True):
     """The payload does not fit the handler of this release; it never started."""
 
     error: BaseException
 
 
-@dataclass(frozen=True, slots=True)
-class Expired:
+class Expired(msgspec.Struct, frozen=True):
     """The job was claimed but not started before expires_at."""
 
     late_s: float
     """Seconds from expires_at to the moment at which it would have started."""
 
 
-@dataclass(frozen=True, slots=True)
-class HandedBack:
+class HandedBack(msgspec.Struct, frozen=True):
     """The job goes back uncharged, and keeps its lane's place: its worker does not let it begin."""
 
     why: str
@@ -259,15 +252,13 @@ class HandedBack:
     """What it waits for, as in `job.waits_for`: `key ID`, say."""
 
 
-@dataclass(frozen=True, slots=True)
-class Interrupted:
+class Interrupted(msgspec.Struct, frozen=True):
     """The worker is shutting down and stopped the handler, or leaves it behind."""
 
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class CallEnd:
+class CallEnd(msgspec.Struct, frozen=True):
     """What a handler answered for each job of one call: the end of the call, not of a job."""
 
     ends: list[End]

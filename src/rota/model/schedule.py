@@ -3,7 +3,6 @@ the database's now; the store writes the decision."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any, ClassVar, Literal, get_args
@@ -31,8 +30,7 @@ NEXT_TIMES_MAX = 1_000
 MIDNIGHT = "0 0 * * *"
 
 
-@dataclass(frozen=True, slots=True)
-class Due:
+class Due(msgspec.Struct, frozen=True):
     name: str
     cron: str
     timezone: str
@@ -51,15 +49,13 @@ class Due:
         return self.name, self.cron, self.timezone, self.catch_up
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(msgspec.Struct, frozen=True):
     at: datetime
     """The time of the tick: the job's `scheduled_for`."""
     run_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     ticks: tuple[Tick, ...]
     next_run_at: datetime
     missed: int

@@ -4,9 +4,9 @@ Pure: no I/O, no clock. The store writes what is decided here."""
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
 
 import msgspec
+from msgspec.structs import replace
 
 from rota.errors import UsageError
 from rota.model.awaited import Awaits, JobResult, find_fault
@@ -55,8 +55,7 @@ class Transition(msgspec.Struct, frozen=True):
     """The server decides between `queued` and `dead`: it knows which other releases are alive."""
 
 
-@dataclass(frozen=True, slots=True)
-class RetryRules:
+class RetryRules(msgspec.Struct, frozen=True):
     max_attempts: int
     retry: RetryPolicy
     retry_on: Errors = ()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import msgspec
@@ -19,8 +18,7 @@ UNREAD = timedelta(hours=1)
 """How long after its run_at a payload waits for another release, as in `job_claim`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(msgspec.Struct, frozen=True):
     id: int
     status: str
     since: datetime | None
@@ -44,8 +42,7 @@ STUCK = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class WaitFacts:
+class WaitFacts(msgspec.Struct, frozen=True):
     now: datetime
     holds: bool
     """Whether it holds a place of its lane."""

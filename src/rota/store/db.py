@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+
+import msgspec
 
 from rota.errors import UsageError
 from rota.store.driver import Operation, Translator, adrive, drive
@@ -32,8 +33,7 @@ firewall that swallows packets.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
+class Patience(msgspec.Struct, frozen=True):
     """How long a call on Rota's own connections waits, and what its error says if in doubt."""
 
     answer_s: float | None = None

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Protocol, TypeVar
+
+import msgspec
 
 from rota.store.errors import StoreError
 from rota.store.statements import Statements
@@ -21,12 +22,11 @@ Row = tuple[Any, ...]
 Params = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(msgspec.Struct, frozen=True):
     """One statement of an operation: the name of its SQL file and its parameters."""
 
     name: str
-    params: Params = field(default_factory=dict)
+    params: Params = {}
     command: str | None = None
     """A command that the database has built, to run instead of the file. It returns no rows."""
     text: str | None = None

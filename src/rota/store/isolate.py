@@ -7,9 +7,10 @@ the row is alone: one bad row among a thousand costs twenty statements.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from time import monotonic
 from typing import Generic, TypeVar
+
+import msgspec
 
 from rota.store.driver import Operation
 from rota.store.errors import RowLocked, RowRefused, is_of_row
@@ -24,17 +25,16 @@ WAIT_S = 20.0
 """Longest bisection, in seconds, while statements wait or take too long: each costs its timeout."""
 
 
-@dataclass(slots=True)
-class Isolated(Generic[Item, Answer]):
+class Isolated(msgspec.Struct, Generic[Item, Answer]):
     """The result for a batch. Each item is in one answered statement, or in one list."""
 
-    answers: list[Answer] = field(default_factory=list)
+    answers: list[Answer] = []
     """An answer for each statement that was not refused."""
-    refused: list[tuple[Item, str]] = field(default_factory=list)
+    refused: list[tuple[Item, str]] = []
     """Each item that the database refuses, with its error."""
-    fit: list[Item] = field(default_factory=list)
+    fit: list[Item] = []
     """Refused items whose values are not at fault: a right is missing, or a lock is held."""
-    locked: list[Item] = field(default_factory=list)
+    locked: list[Item] = []
     """Items that another transaction has locked; only with `split_locked`."""
 
     def refuse_or_halve(

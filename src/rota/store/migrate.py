@@ -19,11 +19,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from hashlib import sha256
 
+import msgspec
 import psycopg
 
 from rota.declare.release import VERSION
@@ -114,8 +114,7 @@ select
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Migration:
+class Migration(msgspec.Struct, frozen=True):
     number: int
     name: str
     text: str
@@ -139,8 +138,7 @@ class Migration:
         return found.group(1)
 
 
-@dataclass(frozen=True, slots=True)
-class Definition:
+class Definition(msgspec.Struct, frozen=True):
     """One file of functions/, api/, views/ or triggers/."""
 
     name: str
@@ -166,8 +164,7 @@ class Definition:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Migrated:
+class Migrated(msgspec.Struct, frozen=True):
     """What `migrate` did."""
 
     applied: list[str]

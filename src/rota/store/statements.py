@@ -9,11 +9,12 @@ lists of columns (`columns.py`) are written out first.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 from hashlib import md5
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+
+import msgspec
 
 from rota.errors import ConfigurationError
 from rota.store.columns import CLAIMED, name_columns
@@ -69,8 +70,7 @@ def sql_files(folder: str) -> list[Traversable]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Function:
+class Function(msgspec.Struct, frozen=True):
     """The header of one of the schema's functions."""
 
     name: str

@@ -6,9 +6,11 @@ import asyncio
 import secrets
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+from msgspec.structs import replace
 
 from rota.app import App
 from rota.client.base import LIST_MAX

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -27,8 +26,7 @@ LATE_S = 1.5
 """Seconds after its time when a question is asked alone, as no claim has asked it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(msgspec.Struct, frozen=True):
     at: float
     """When it is asked, in monotonic seconds."""
     sweepers: Sequence[Sweeper]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+import msgspec
 
 from rota.model.back_off import BackOff
 from rota.observe.events import Bus, UpkeepRefused
@@ -36,8 +37,7 @@ class RefusalLog:
                 self._bus.emit(UpkeepRefused(service=self._service, job=job, reason=reason))
 
 
-@dataclass(slots=True)
-class Case:
+class Case(msgspec.Struct):
     """One job that the database refuses. Times are monotonic seconds."""
 
     since: float

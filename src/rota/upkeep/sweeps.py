@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from rota.observe.events import Bus
 from rota.runtime.clock import Clock
@@ -20,8 +21,7 @@ MENDED_MAX = 20
 Position = str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Sweep:
+class Sweep(msgspec.Struct, frozen=True):
     """Work for all workers, done by the worker that the asker wakes."""
 
     name: str

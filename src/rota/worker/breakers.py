@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass
+
+import msgspec
 
 from rota.errors import DatabaseUnavailable
 from rota.model.breaker import REASON_MAX, BreakerRules, EndpointHealth, judge_endpoint
@@ -26,8 +27,7 @@ RECENT_S = 10.0
 OPENED = ("opened", "reopened")
 
 
-@dataclass(frozen=True, slots=True)
-class EndedAttempt:
+class EndedAttempt(msgspec.Struct, frozen=True):
     attempt: Attempt
     rules: BreakerRules
     place: BreakerPlace

@@ -7,9 +7,10 @@ import math
 import random
 import sys
 from collections.abc import Collection, Coroutine, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+import msgspec
 
 from rota.errors import DatabaseUnavailable
 from rota.model.back_off import BackOff
@@ -51,8 +52,7 @@ LOOK_BACK_S = 1.0
 """Seconds between two requests that all workers look back in one queue."""
 
 
-@dataclass(frozen=True, slots=True)
-class SentClaim:
+class SentClaim(msgspec.Struct, frozen=True):
     request: ClaimRequest
     before: float
     """When it was sent, in monotonic seconds."""

@@ -18,9 +18,10 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import product
+
+import msgspec
 
 from rota.model.job import Job
 from rota.runtime.clock import count_usual
@@ -55,8 +56,7 @@ MARGIN_S = 0.1
 """A job may be due a little before its transaction has a number or the server looks."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimTiming:
+class ClaimTiming(msgspec.Struct, frozen=True):
     """When a claim was made. Times are monotonic seconds."""
 
     now: float
@@ -68,14 +68,13 @@ class ClaimTiming:
     """How many workers share the budget for looks."""
 
 
-@dataclass(slots=True)
-class Frontier:
+class Frontier(msgspec.Struct):
     key: Key = BEGINNING
     reached_end: bool = True
     """Whether the last scan came to the end of what is due."""
-    due_at: list[float] = field(default_factory=lambda: [0.0] * len(DEPTHS_S))
+    due_at: list[float] = msgspec.field(default_factory=lambda: [0.0] * len(DEPTHS_S))
     """When each depth may be searched again, in monotonic seconds."""
-    took_s: list[float] = field(default_factory=lambda: [1.0] * len(DEPTHS_S))
+    took_s: list[float] = msgspec.field(default_factory=lambda: [1.0] * len(DEPTHS_S))
     """How long the last claim of each depth took, as far as it counts."""
     ended_from: float = math.inf
     """Ended transactions may have left jobs that are due from here on; infinity: there are none."""
@@ -165,8 +164,7 @@ class UnderWay:
         return min((start for start in ended if at - start <= ENDED_DEPTH_S), default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class GroupRequest:
+class GroupRequest(msgspec.Struct, frozen=True):
     group: SlotGroup
     queues: tuple[str, ...]
     """In search order, first for urgent jobs, then for ordinary ones."""
@@ -176,12 +174,11 @@ class GroupRequest:
     """How many of the jobs may be ordinary; 0: it searches for urgent jobs only."""
 
 
-@dataclass(slots=True)
-class ClaimRequest:
-    groups: list[GroupRequest] = field(default_factory=list)
-    depths_s: dict[tuple[str, int], float] = field(default_factory=dict)
+class ClaimRequest(msgspec.Struct):
+    groups: list[GroupRequest] = []
+    depths_s: dict[tuple[str, int], float] = {}
     """How far behind its frontier each (queue, priority) is searched."""
-    branches: Branches = field(default_factory=Branches)
+    branches: Branches = msgspec.field(default_factory=Branches)
     """Where it searches, as the statement takes it."""
 
     @property
@@ -225,8 +222,7 @@ def _sort_for(group: GroupRequest, by_queue: Found) -> GroupAnswer:
     return GroupAnswer(group, urgent, ordinary, _count(urgent), _count(ordinary))
 
 
-@dataclass(frozen=True, slots=True)
-class GroupAnswer:
+class GroupAnswer(msgspec.Struct, frozen=True):
     asked: GroupRequest
     urgent: Found
     ordinary: Found

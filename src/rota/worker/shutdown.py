@@ -4,8 +4,9 @@ records everything, in bounded time even without an answer of the database."""
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from datetime import datetime
+
+import msgspec
 
 from rota.errors import DatabaseUnavailable, RotaError
 from rota.runtime.clock import Clock
@@ -33,8 +34,7 @@ RETENTION_S = 0.5
 """How long a done drain waits for its pass of retention, which may wait for a reader of history."""
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
+class Parts(msgspec.Struct, frozen=True):
     """All parts live on the worker's loop. Only the lease keeper has its own loop and thread: it
     calls the others with `loop.call_soon_threadsafe`."""
 

@@ -6,7 +6,6 @@ import os
 import socket
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
 from hashlib import md5
@@ -29,8 +28,7 @@ def _make_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class WorkerSpec:
+class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     types: Mapping[str, Declaration]
     """The job types by name, former names included."""
     release: str
@@ -50,7 +48,7 @@ class WorkerSpec:
     """The schedules declared in code, as `schedules_declare` takes them, in JSON."""
     limits: str = "[]"
     """The rate limits declared in code, as `limits_declare` takes them, in JSON."""
-    name: str = field(default_factory=_make_name)
+    name: str = msgspec.field(default_factory=_make_name)
     """As in `rota.worker` and in `locked_by`."""
 
     def list_queues(self) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -41,8 +40,7 @@ class Summary(Record, frozen=True):
         return f"{counts}, dead {self.dead}, oldest due: {oldest}{paused}"
 
 
-@dataclass(frozen=True, slots=True)
-class Performed:
+class Performed(msgspec.Struct, frozen=True):
     """What became of one attempt, and of its job."""
 
     job: Job

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import msgspec
+from msgspec.structs import asdict, replace
 
 from rota.model.job import Action, Status
 from rota.model.record import Record
@@ -20,8 +20,7 @@ ACTION_MAX = 1_000
 """Most jobs per statement: it holds their locks, and workers wait for its end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
+class Moved(msgspec.Struct, frozen=True):
     """When and where rescheduled jobs run; None: unchanged."""
 
     run_at: datetime | None = None
@@ -31,8 +30,7 @@ class Moved:
     queue: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ActionRequest:
+class ActionRequest(msgspec.Struct, frozen=True):
     action: Action
     by: str
     why: str | None = None
@@ -52,8 +50,7 @@ class ActionRequest:
     """For a retry and a discard: whether jobs may be taken from their workers."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """The answer for one job, and its status now; None: there is no such job."""
 
     job: int

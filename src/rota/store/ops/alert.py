@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import msgspec
@@ -38,8 +37,7 @@ def find_alert_matches(rule: str) -> Operation[list[AlertMatch]]:
     return [AlertMatch(*row) for row in (yield Query("alert_matches", {"rule": rule}))]
 
 
-@dataclass(frozen=True, slots=True)
-class AlertLook:
+class AlertLook(msgspec.Struct, frozen=True):
     rule: str
     repeat_after_s: float | None
     took_s: float

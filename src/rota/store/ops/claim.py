@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from operator import attrgetter
 
 import msgspec
+from msgspec.structs import asdict, replace
 
 from rota.errors import JobNotFound, UnknownJobType, UsageError, WrongStatus
 from rota.model.job import Action, Job, Status
@@ -20,30 +20,28 @@ from rota.store.ops.read import find, get, read_clock
 from rota.store.ops.upkeep import UpkeepDue
 
 
-@dataclass(frozen=True, slots=True)
-class Branches:
+class Branches(msgspec.Struct, frozen=True):
     """Where a claim looks: group `g` of slots owns the branches lo[g] … hi[g] (from 1), each a
     queue and a priority. Branches up to urgent_hi[g] may give all of its jobs, the others at most
     ordinary[g]."""
 
-    jobs: list[int] = field(default_factory=list)
-    ordinary: list[int] = field(default_factory=list)
-    lo: list[int] = field(default_factory=list)
-    urgent_hi: list[int] = field(default_factory=list)
-    hi: list[int] = field(default_factory=list)
-    queues: list[str] = field(default_factory=list)
-    priorities: list[int] = field(default_factory=list)
-    after_run_at: list[datetime] = field(default_factory=list)
-    after_id: list[int] = field(default_factory=list)
-    depths: list[timedelta] = field(default_factory=list)
+    jobs: list[int] = []
+    ordinary: list[int] = []
+    lo: list[int] = []
+    urgent_hi: list[int] = []
+    hi: list[int] = []
+    queues: list[str] = []
+    priorities: list[int] = []
+    after_run_at: list[datetime] = []
+    after_id: list[int] = []
+    depths: list[timedelta] = []
 
 
 AHEAD = timedelta(milliseconds=250)
 """How long before its slot a rate limit may give a start, as in the SQL function `limit_pace`."""
 
 
-@dataclass(frozen=True)
-class Claimant:
+class Claimant(msgspec.Struct, frozen=True, dict=True):
     """The claiming worker, its release, and the types that it knows (aliases included), each with
     its lease, and whether its starts are recorded."""
 
@@ -58,7 +56,7 @@ class Claimant:
     @cached_property
     def params(self) -> dict[str, str | None]:
         """Its fields as the parameters of a statement: psycopg takes its time for each list."""
-        return format_params({member.name: getattr(self, member.name) for member in fields(self)})
+        return format_params(asdict(self))
 
 
 class News(msgspec.Struct, frozen=True):
@@ -71,8 +69,7 @@ class News(msgspec.Struct, frozen=True):
     upkeep: UpkeepDue | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedClaim:
+class RefusedClaim(msgspec.Struct, frozen=True):
     """A due job that the database refuses to every claim; it stays as it is."""
 
     id: int
@@ -82,8 +79,7 @@ class RefusedClaim:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class HeldUp:
+class HeldUp(msgspec.Struct, frozen=True):
     """Due jobs of one queue and priority that a claim reached and that may not run yet: their
     lanes, limits or breakers have no room."""
 
@@ -108,8 +104,7 @@ class Start(msgspec.Struct, frozen=True, array_like=True):
     """Whether it is the trial of its breaker."""
 
 
-@dataclass(frozen=True, slots=True)
-class Claimed:
+class Claimed(msgspec.Struct, frozen=True):
     """The result of a claim, with its time by the database's clock. `jobs` are in start order."""
 
     started: datetime
@@ -123,7 +118,7 @@ class Claimed:
     """The jobs whose last attempt was lost with its worker, which they may have killed."""
     capped: frozenset[int] = frozenset()
     """The jobs that count in the concurrency limit of their type or queue."""
-    starts: Mapping[int, Start] = field(default_factory=dict)
+    starts: Mapping[int, Start] = {}
     """The starts that rate limits and breakers gave, by job."""
     paused: frozenset[str] = frozenset()
     """Queues that are paused: they gave no job, but may have due jobs."""

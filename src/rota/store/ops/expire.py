@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
+
+import msgspec
 
 from rota.store.driver import Operation, Query
 from rota.store.isolate import Refusals
 from rota.store.ops.portion import take_portion
 
 
-@dataclass(frozen=True, slots=True)
-class Overdue:
+class Overdue(msgspec.Struct, frozen=True):
     """A job that was not started before its expiry, with what delayed it. `claim` is its last
     claim, `attempt` the attempt that never began."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import accumulate
 from typing import ClassVar, TypeVar
@@ -119,12 +118,11 @@ def sum_up(rows: Iterable[Row]) -> tuple[list[Figures], list[Figures]]:
     return types, [total.figures(job_type, hour) for (hour, job_type), total in of_hour.items()]
 
 
-@dataclass(slots=True)
-class _Sum:
-    counts: list[int] = field(default_factory=lambda: [0] * 5)
-    releases: dict[str, int] = field(default_factory=dict)
-    waited: Buckets = field(default_factory=dict)
-    ran: Buckets = field(default_factory=dict)
+class _Sum(msgspec.Struct):
+    counts: list[int] = msgspec.field(default_factory=lambda: [0] * 5)
+    releases: dict[str, int] = {}
+    waited: Buckets = {}
+    ran: Buckets = {}
 
     def add(self, other: _Sum) -> None:
         self.counts = [mine + its for mine, its in zip(self.counts, other.counts, strict=True)]

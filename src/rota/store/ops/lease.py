@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -12,15 +11,14 @@ from rota.store.isolate import isolate
 from rota.store.ops.claim import Claimant
 
 
-@dataclass(frozen=True, slots=True)
-class Renewed:
+class Renewed(msgspec.Struct, frozen=True):
     """Which leases were still held, and which jobs have a request to stop, with the reason."""
 
     held: set[int]
     renewed: set[int]
     """Held leases that no other transaction has locked: a locked lease is due again at once."""
     cancels: dict[int, str | None]
-    refused: dict[int, str] = field(default_factory=dict)
+    refused: dict[int, str] = {}
     """Held leases that the database refused to renew, and why: they last until they are reaped."""
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeVar
+
+import msgspec
 
 from rota.model.failure import one_line
 from rota.store.driver import Operation, Query
@@ -41,8 +42,7 @@ def retry_with_partitions(
     return (yield from write())
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionStep:
+class PartitionStep(msgspec.Struct, frozen=True):
     step: str
     name: str
     command: str

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
+
+import msgspec
 
 from rota.model.record import Record
 from rota.store.driver import Operation, Query
@@ -24,8 +25,7 @@ class Pause(Record, frozen=True):
     """The reason; None: none was given."""
 
 
-@dataclass(frozen=True, slots=True)
-class Behind:
+class Behind(msgspec.Struct, frozen=True):
     """A sequence behind its ids, which `resume_copy` moves."""
 
     sequence: str

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
+
+import msgspec
 
 from rota.store.driver import Operation, Query
 from rota.store.isolate import Refusals
 from rota.store.ops.portion import take_portion
 
 
-@dataclass(frozen=True, slots=True)
-class Reaped:
+class Reaped(msgspec.Struct, frozen=True):
     """A job whose worker let its lease expire; `claim` and `worker` lost it."""
 
     job: int

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
+
+import msgspec
 
 from rota.model.schedule import Due, Plan, Run, Schedule
 from rota.store.driver import Operation, Query
 from rota.store.errors import RowRefused
 
 
-@dataclass(frozen=True, slots=True)
-class Agenda:
+class Agenda(msgspec.Struct, frozen=True):
     now: datetime
     is_paused: bool
     """Everything is paused: nothing may be planned."""
@@ -20,8 +20,7 @@ class Agenda:
     due: list[Due]
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(msgspec.Struct, frozen=True):
     """The result of a tick. `job` is the run, or the row in history of a run that was skipped while
     the job `live` was not over."""
 
@@ -37,8 +36,7 @@ def schedules_due(after: datetime, limit: int) -> Operation[Agenda]:
     return Agenda(now, is_paused, next_in_s, [Due(*row[3:]) for row in rows if row[3] is not None])
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedRun:
+class RefusedRun(msgspec.Struct, frozen=True):
     """The database's error for a job that it does not accept. The definition was checked, so a
     user's trigger or constraint is at fault, or a missing right. A retry may help."""
 

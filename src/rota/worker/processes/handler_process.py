@@ -12,10 +12,11 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from time import monotonic, sleep
 from typing import Any
+
+from msgspec.structs import replace
 
 from rota import logs
 from rota.declare.around import Around

@@ -25,7 +25,7 @@ from typer.models import ArgumentInfo, OptionInfo
 
 import rota
 from rota import errors, events
-from rota.cli import cli
+from rota.cli import make_cli
 from rota.cli.flags import find_flags
 from rota.cli.grammar import PAGE
 from rota.client.base import JobFilters
@@ -239,7 +239,7 @@ HELP_GROUP = re.compile(r"(?m)^(\w.*)\n((?:  .+\n)+)")
 
 def commands() -> dict[str, tuple[Any, str]]:
     """Return each command by its words: the function that typer calls, and its help."""
-    return dict(_walk(cli, "rota"))
+    return dict(_walk(make_cli(), "rota"))
 
 
 def _walk(app: typer.Typer, path: str) -> Iterator[tuple[str, tuple[Any, str]]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from rota.cli import cli, run
+from rota.cli import make_cli, run
 from rota.cli.grammar import _MEANT
 from tests.cli.here import Here
 from tests.support.rules import rule
@@ -22,7 +22,7 @@ def test_every_command_stands_in_a_group_and_has_a_help(
     assert run([]) == 2
     page = capsys.readouterr().out
     rows = re.findall(r"^  (\S.*?)  +(\S.*)$", page, re.MULTILINE)
-    commands = typer.main.get_command(cli).commands  # type: ignore[attr-defined]
+    commands = typer.main.get_command(make_cli()).commands  # type: ignore[attr-defined]
     assert sorted(name for names, _ in rows for name in names.split(", ")) == sorted(commands)
     for words in _MEANT.values():
         for word in words:

@@ -14,7 +14,7 @@ import pytest
 import typer
 from psycopg.rows import TupleRow
 
-from rota.cli import cli, run
+from rota.cli import make_cli, run
 from rota.cli.output import json_line
 from tests.store.work import FAIL, GIVE_UP, SUCCEED, Hand, insert
 from tests.support.project import enter
@@ -149,7 +149,7 @@ def test_every_command_writes_instants_durations_and_absent_values_in_the_same_w
         | {" ".join(arguments[:2]) for arguments in ABOUT}
         | ELSEWHERE
     )
-    assert set(commands(typer.main.get_command(cli))) <= named
+    assert set(commands(typer.main.get_command(make_cli()))) <= named
 
 
 NASTY = "é 🎉 \x7f\x85\x9b31m\u061c\u200e\u2028\u2029\u202e\u2066\ufeff\U000e0041\U0001f469\u200d"

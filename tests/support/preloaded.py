@@ -82,6 +82,7 @@ def _warm_up() -> None:
     for module in IMPORTED:
         importlib.import_module(module)
     Statements("rota").read_all()  # each worker does: their texts are cached
+    rota.cli.make_cli()  # imports the commands
     with redirect_stdout(io.StringIO()):
         for option in ("--help", "--version"):
             rota.cli.run([option])  # imports what is imported late

@@ -79,8 +79,9 @@ async def test_a_scrape_of_a_worker_has_what_it_did_and_the_gauges_of_the_databa
 
 
 @rule("M3")
-def test_no_library_of_an_integration_and_no_worker_is_imported_until_it_is_used() -> None:
-    late = "prometheus_client", "opentelemetry", "sentry_sdk", "pydantic", "rota.worker.worker"
+def test_no_library_of_an_integration_worker_or_command_is_imported_until_it_is_used() -> None:
+    late = ["prometheus_client", "opentelemetry", "sentry_sdk", "pydantic"]
+    late += ["rota.worker.worker", "rota.cli.work"]
     code = (
         "import sys, rota, rota.cli; rota.Enqueued(1, True, 'queued').to_dict(); "
         f"print([name for name in {late!r} if name in sys.modules])"

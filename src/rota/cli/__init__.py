@@ -12,40 +12,15 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
+from importlib import import_module
 from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
 
 from rota import logs
-from rota.cli import (
-    actions,
-    batches,
-    breakers,
-    check,
-    crontab,
-    db,
-    demo,
-    doctor,
-    effects,
-    enqueue,
-    erase,
-    errors,
-    groups,
-    jobs,
-    limits,
-    overview,
-    queues,
-    run_job,
-    schedules,
-    schema,
-    secrets,
-    top,
-    web,
-    work,
-)
 from rota.cli.flags import spread
 from rota.cli.grammar import Root, explain_option, read_help
 from rota.cli.output import json_line
@@ -53,56 +28,45 @@ from rota.cli.process import leave, prepare
 from rota.declare.release import VERSION
 from rota.errors import ConfigurationError, RotaError
 from rota.model.failure import one_line
-from rota.model.job import Action
 
 logger = logging.getLogger("rota")
-cli = typer.Typer(
-    cls=Root,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-_VERBS: dict[str, Callable[..., Any]] = {
-    "migrate": schema.migrate,
-    "sync": schema.sync,
-    "crontab": crontab.crontab,
-    "demo": demo.demo,
-    "web": web.web,
-    "work": work.work,
-    "enqueue": enqueue.enqueue,
-    "run": run_job.run,
-    "jobs": jobs.jobs,
-    "job": jobs.job,
-    "errors": errors.errors,
-    "top": top.top,
-    "stats": overview.stats,
-    "doctor": doctor.doctor,
-    "metrics": overview.metrics,
-    "check": check.check,
-    "retry": actions.retry,
-    "cancel": actions.command(Action.CANCEL),
-    "reschedule": actions.reschedule,
-    "discard": actions.command(Action.DISCARD),
-    "archive": actions.command(Action.ARCHIVE),
-    "erase": erase.erase,
-    "groups": groups.groups,
-    "alerts": check.alerts,
-    "workers": overview.workers,
-    "types": overview.types,
+_PLACES = {
+    "migrate": "schema.migrate",
+    "sync": "schema.sync",
+    "crontab": "crontab.crontab",
+    "demo": "demo.demo",
+    "web": "web.web",
+    "work": "work.work",
+    "enqueue": "enqueue.enqueue",
+    "run": "run_job.run",
+    "jobs": "jobs.jobs",
+    "job": "jobs.job",
+    "errors": "errors.errors",
+    "top": "top.top",
+    "stats": "overview.stats",
+    "doctor": "doctor.doctor",
+    "metrics": "overview.metrics",
+    "check": "check.check",
+    "retry": "actions.retry",
+    "cancel": "actions.cancel",
+    "reschedule": "actions.reschedule",
+    "discard": "actions.discard",
+    "archive": "actions.archive",
+    "erase": "erase.erase",
+    "groups": "groups.groups",
+    "alerts": "check.alerts",
+    "workers": "overview.workers",
+    "types": "overview.types",
+    "queues": "queues.app",
+    "schedules": "schedules.app",
+    "batches": "batches.app",
+    "effects": "effects.app",
+    "limits": "limits.app",
+    "breakers": "breakers.app",
+    "secrets": "secrets.app",
+    "db": "db.app",
 }
-_NOUNS: dict[str, typer.Typer] = {
-    "queues": queues.app,
-    "schedules": schedules.app,
-    "batches": batches.app,
-    "effects": effects.app,
-    "limits": limits.app,
-    "breakers": breakers.app,
-    "secrets": secrets.app,
-    "db": db.app,
-}
-for _name, _callback in _VERBS.items():
-    cli.command(_name, help=read_help(_callback))(spread(_callback))
-for _name, _app in _NOUNS.items():
-    cli.add_typer(_app, name=_name)
+"""Where each word is: the function of a verb, the typer of a noun."""
 
 # The error of typer for a wrong command line. It has no public name: older releases of typer take
 # it from click, newer releases define it.
@@ -131,7 +95,9 @@ def run(arguments: Sequence[str]) -> int:
             raise ConfigurationError(
                 "Rota runs on Linux and macOS, not on Windows; use WSL or a container"
             )
-        status = _make_command()(list(arguments), prog_name="rota", standalone_mode=False)
+        status = _make_command(_find_words(arguments))(
+            list(arguments), prog_name="rota", standalone_mode=False
+        )
     except RotaError as error:
         said = "\n".join((str(error), *getattr(error, "__notes__", ())))
         return _fail(error, said, error.exit_code, as_json=as_json, logged=_logs(own))
@@ -149,7 +115,21 @@ def run(arguments: Sequence[str]) -> int:
     return status if isinstance(status, int) else 0
 
 
-@cli.callback(invoke_without_command=True)
+def make_cli(words: Iterable[str] = _PLACES) -> typer.Typer:
+    """Make the command line with these words, and import their modules: to import and make all
+    takes longer than most commands run."""
+    cli = typer.Typer(cls=Root, add_completion=False, pretty_exceptions_enable=False)
+    cli.callback(invoke_without_command=True)(_root)
+    for word in words:
+        module, name = _PLACES[word].split(".")
+        found = getattr(import_module(f"rota.cli.{module}"), name)
+        if isinstance(found, typer.Typer):
+            cli.add_typer(found, name=word)
+        else:
+            cli.command(word, help=read_help(found))(spread(found))
+    return cli
+
+
 def _root(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
@@ -162,10 +142,15 @@ def _root(
         raise typer.Exit(2)
 
 
+def _find_words(arguments: Sequence[str]) -> tuple[str, ...]:
+    """Return the words that arguments need: the first; all, if a hint must name known words."""
+    first = tuple(word for word in arguments if not word.startswith("-"))[:1]
+    return first if _PLACES.keys() >= set(first) else tuple(_PLACES)
+
+
 @cache
-def _make_command() -> Any:
-    """Make the command tree, once: this takes longer than most commands run."""
-    command = typer.main.get_command(cli)
+def _make_command(words: tuple[str, ...]) -> Any:
+    command = typer.main.get_command(make_cli(words))
     _hide_flag_types(command)
     return command
 

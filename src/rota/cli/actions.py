@@ -131,7 +131,7 @@ def _status(action: Action, more: str = "") -> Any:
     return option("--status STATUS", f"Filter: jobs with this status: {taken}{more}.")
 
 
-def command(action: Action) -> Callable[..., None]:
+def _command(action: Action) -> Callable[..., None]:
     """Make the command of an action whose only options are jobs, actor and reason."""
 
     def do(
@@ -146,6 +146,9 @@ def command(action: Action) -> Callable[..., None]:
 
     do.__doc__ = _HELP[action]
     return do
+
+
+cancel, discard, archive = map(_command, (Action.CANCEL, Action.DISCARD, Action.ARCHIVE))
 
 
 def retry(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 from psycopg.rows import TupleRow
 
 from tests.support.cli import CommandLine
+from tests.support.role import login_role
 from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
@@ -61,6 +63,23 @@ def test_jobs_that_something_holds_back_are_listed_with_what_it_is(
     shown = rota.ok("jobs", "--waiting").out
     assert held.keys() == {2, 3, 4} and all(text in shown for text in held.values())
     assert "which job 2 halts" in held[3] and "rate limit smtp" in held[4]
+
+
+@rule("M33", "M85")
+def test_a_due_job_whose_type_no_worker_knows_says_so_to_whoever_may_read_why(
+    rota: CommandLine, database: str, connection: Connection
+) -> None:
+    connection.execute("insert into rota.job (job_type) values ('mail')")
+    connection.execute(
+        "insert into rota.worker (name, host, pid, version, release, job_types, queues) "
+        "values ('w', 'h', 1, '0', '0', '{other}', '{\"default\": 1}')"
+    )
+    for command in (["jobs"], ["job", "1"]):
+        assert "for a worker that declares type mail: is its module" in rota.ok(*command).out
+    grants = ("grant usage on schema rota to {}", "grant select on rota.jobs to {}")
+    with login_role(connection, database, *grants) as role:
+        viewing = make_conninfo(database, user=role)
+        assert "mail" in rota.ok("jobs", "--url", viewing).out
 
 
 @rule("M60", "M81")

@@ -11,7 +11,7 @@ import pytest
 
 import rota
 from rota.model.units import local_time
-from rota.model.wait import UNREAD, Awaited, Holder, WaitFacts, explain_wait
+from rota.model.wait import IS_IMPORTED, UNREAD, Awaited, Holder, WaitFacts, explain_wait
 from tests.support.job import make_job
 from tests.support.rules import rule
 
@@ -94,6 +94,11 @@ def _facts(**given: Any) -> WaitFacts:
             "it is due, but its queue email is paused by ann",
         ),
         (
+            _job("queued", job_type="mail"),
+            _facts(unknown=True),
+            f"for a worker that declares type mail: {IS_IMPORTED}",
+        ),
+        (
             _job("running", locked_by="host:1", locked_until=LATER),
             _facts(refused="finisher: no", refused_since=BEFORE),
             "for its outcome to be written, if it has ended: host:1 cannot write any: finisher: no",
@@ -123,6 +128,7 @@ def test_a_dead_job_says_that_it_halts_its_lane() -> None:
         (_job("queued"), _facts()),
         (_job("queued", run_at=LATER, group_key="g"), _facts(held=1, holders=(RUNS,))),
         (_job("queued", run_at=LATER), _facts(paused="everything", paused_at=BEFORE)),
+        (_job("queued", run_at=LATER), _facts(unknown=True)),
         (_job("queued", group_key="g"), _facts(next=20)),
         (_job("failed", group_key="g"), _facts(holds=True, held=0)),
         (_job("queued", waits_for="limit smtp", waits_since=BEFORE), _facts()),

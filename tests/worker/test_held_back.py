@@ -8,12 +8,19 @@ import logging
 import pytest
 
 import rota
-from rota.observe.events import DatabaseLost, JobHandedBack, JobSucceeded, PayloadUnread
+from rota.observe.events import (
+    DatabaseLost,
+    JobHandedBack,
+    JobSucceeded,
+    PayloadUnread,
+    TypeUnknown,
+)
 from rota.worker import lease_keeper
+from rota.worker.type_watch import TypeWatch
 from tests.support.rules import rule
 from tests.support.wait import aeventually
 from tests.worker.hand import Hand
-from tests.worker.table import Connection, put_many, value
+from tests.worker.table import Connection, put, put_many, value
 
 REFUSE = """
 create function refuse() returns trigger language plpgsql as $$
@@ -69,3 +76,29 @@ async def test_payloads_that_this_release_cannot_read_are_one_warning_for_each_t
         await hand.heard(JobSucceeded)
         await hand.heard(JobHandedBack, 4)
     assert len([event for event in hand.events if isinstance(event, PayloadUnread)]) == 1
+
+
+@rule("M33", "M85")
+async def test_a_worker_tells_once_of_due_jobs_whose_type_no_live_worker_knows(
+    database: str, connection: Connection
+) -> None:
+    jobs = rota.Jobs()
+    jobs.job("known")(lambda: None)
+    for name in ("mail", "mail", "known", "elsewhere"):
+        put(connection, name)
+    connection.execute("update rota.job set queue = 'other' where job_type = 'elsewhere'")
+    hand = Hand(database, jobs, drain=True)
+    await hand.run()
+    [told] = [event for event in hand.events if isinstance(event, TypeUnknown)]
+    assert (told.job_type, told.jobs) == ("mail", 2)
+
+    async with Hand(database, jobs) as hand:
+        watch = hand.part(TypeWatch)
+        await hand.heard(TypeUnknown)
+        await watch.tick()
+        connection.execute("update rota.worker set job_types = '{mail}' where stopped_at is null")
+        await watch.tick()
+        connection.execute("update rota.worker set job_types = '{known}'")
+        assert sum(isinstance(event, TypeUnknown) for event in hand.events) == 1
+        await watch.tick()
+        assert sum(isinstance(event, TypeUnknown) for event in hand.events) == 2

@@ -87,7 +87,7 @@ def jobs(*, sought: Sought, viewer: Viewer) -> None:
     search: Any = read_filters(sought) | {"until": read_moment(sought.until, "--until")}
     check_search(search)  # before it connects
     search["limit"] = add_one(sought.limit)
-    JOBS.show(viewer, lambda opened: opened.find(**search), limit=sought.limit)
+    JOBS.show(viewer, lambda opened: opened.explain(opened.find(**search)), limit=sought.limit)
     is_of_day = sought.since is None and sought.until is None and sought.batch is None
     has_finished = (sought.status is None or sought.status.is_over) and not sought.waiting
     if not viewer.as_json and is_of_day and has_finished:

@@ -13,6 +13,8 @@ _WAITING = (Status.QUEUED, Status.FAILED, Status.WAITING)
 _CAPS = ("type", "queue")
 _UNREADABLE = ("payload", "key")
 
+IS_IMPORTED = 'is its module imported? App(jobs=["module:jobs"]) imports it'
+"""What to ask first where workers do not know a type."""
 
 UNREAD = timedelta(hours=1)
 """How long after its run_at a payload waits for another release, as in `job_claim`."""
@@ -64,6 +66,8 @@ class WaitFacts(msgspec.Struct, frozen=True):
     refused: str | None
     """What the worker that holds it cannot do, among that to write outcomes; None: it can."""
     refused_since: datetime | None
+    unknown: bool
+    """Whether workers of the last minute serve its queue, and none knows its type."""
     awaited: Awaited | None
     """None: it waits for no jobs."""
 
@@ -89,9 +93,16 @@ def explain_wait(job: Job, facts: WaitFacts) -> WaitReason | None:
             text = f"for {what} {name} until {local_time(job.run_at)}"
             return WaitReason(since, "waits", text)
         return None
+    return _explain_due(job, facts)
+
+
+def _explain_due(job: Job, facts: WaitFacts) -> WaitReason | None:
     if facts.paused is not None and facts.paused_at is not None:
         text = f"it is due, but {facts.paused} is paused by {facts.paused_by}"
         return WaitReason(max(job.run_at, facts.paused_at), "waits", text)
+    if facts.unknown and job.status is not Status.WAITING:
+        text = f"for a worker that declares type {job.job_type}: {IS_IMPORTED}"
+        return WaitReason(job.run_at, "waits", text)
     if job.group_key is None or facts.holds:
         return None
     return _explain_lane(job, facts)

@@ -15,6 +15,7 @@ from rota.model.failure import escape, one_line
 from rota.model.job import Job
 from rota.model.outcome import Failure
 from rota.model.units import list_some, plural, words
+from rota.model.wait import IS_IMPORTED
 
 SHOWN_MAX = 20
 """Most ids in a line of the log."""
@@ -300,6 +301,24 @@ class WorkerStarted(Event, frozen=True, kw_only=True):
     """Its queues with their slots, in words."""
     urgent_slots: str
     """How many of the slots are for jobs with a priority above 0."""
+
+
+class TypeUnknown(Event, frozen=True, kw_only=True):
+    """Jobs are due in the queues of this worker, and no live worker knows their type. Emitted once
+    for each type, and again after the type was known or its jobs were gone."""
+
+    level = logging.WARNING
+    job_type: str
+    """Name of the type."""
+    jobs: int
+    """How many of the first due jobs are of the type, at least one."""
+    app: str
+    """The App of the worker, in words."""
+
+    def _describe(self) -> str:
+        of_type = f"of type {one_line(self.job_type)}"
+        some = plural(self.jobs, f"job {of_type} is", f"jobs {of_type} are")
+        return f"{some} due in its queues, and {self.app} does not declare it: {IS_IMPORTED}"
 
 
 class WorkerStopped(Event, frozen=True, kw_only=True):

@@ -42,6 +42,7 @@ from rota.worker.shutdown import Parts, Shutdown
 from rota.worker.spec import WorkerSpec
 from rota.worker.starter import Starter
 from rota.worker.summary import Summary
+from rota.worker.type_watch import TypeWatch
 
 logger = logging.getLogger("rota")
 
@@ -238,12 +239,15 @@ class Worker:
         for service in upkeepers:
             service.pause_gate = self._pause_gate  # the database itself stops the claims
         self.services = [executor, starter, finisher, claimer, *upkeepers, copy_guard]
+        if hand is None:
+            queues = spec.list_queues()
+            self.services.append(TypeWatch(bus, clock, upkeep, queues, spec.module))
         if not spec.config.drain:
             services, url = tuple(self.services), spec.config.ping_url
             self.services.append(upkeep_set.make_pinger(services, url, self.health.note_pass))
         if database.notify and not spec.config.drain and isinstance(claimer, Claimer):
             listen = StoreLink(database, "listen")
-            queues, check_cancels = spec.list_queues(), lease_keeper.check_cancels
+            check_cancels = lease_keeper.check_cancels
             self.services.append(
                 Listener(bus, clock, listen, spec.peer, queues, claimer, check_cancels)
             )

@@ -9,6 +9,7 @@ from typing import Any
 from rota.model.bounds import COUNT_MAX, KEY_MAX, KEYS_READ
 from rota.model.failure import one_line
 from rota.model.units import list_some, plural, words
+from rota.model.wait import IS_IMPORTED
 from rota.observe.doctor.finding import Cause, Facts, Finding, Thresholds, bad, ok, warn
 
 
@@ -52,9 +53,11 @@ def types(facts: Facts, thresholds: Thresholds) -> Finding:
     text = "; ".join(_strange(kind, facts["declared"]) for kind in strange)
     if any(not kind["is_declared"] for kind in strange):
         do = (
-            "fix the name where it is enqueued and cancel those jobs, "
-            "or deploy the release that declares it"
+            f"{IS_IMPORTED}; otherwise deploy the release that declares it, or fix the name where "
+            "it is enqueued"
         )
+    elif any(kind["is_served"] for kind in strange):
+        do = f"{IS_IMPORTED}; otherwise start a worker of the App that declares it"
     else:
         do = "start a worker of the App that declares it"
     return (bad if any(kind["waiting_s"] >= 0 for kind in strange) else warn)(

@@ -10,6 +10,12 @@ from rota.store.driver import Operation, Query
 COUNTS = ("succeeded", "failed", "dead", "rejected")
 """A worker's counters, sent with each heartbeat. `rejected`: results of jobs that it had lost."""
 
+HEADS = 100
+"""How many jobs of each queue and priority are looked at for an unknown type. Jobs that no worker
+takes soon stand in front."""
+UNKNOWN_MAX = 20
+"""Most unknown types that are found at once: a producer may have made up any number of names."""
+
 
 def write_heartbeat(worker: dict[str, Any]) -> Operation[int]:
     """Write a worker's heartbeat and counters; return how many live workers share a queue."""
@@ -17,6 +23,13 @@ def write_heartbeat(worker: dict[str, Any]) -> Operation[int]:
     unsaid |= {"slots": None, "refused": None, "secret_keys": []}
     rows = yield Query("worker_heartbeat", {**unsaid, **worker})
     return rows[0][0]  # type: ignore[no-any-return]
+
+
+def find_unknown_types(queues: list[str]) -> Operation[dict[str, int]]:
+    """Return the types of due jobs in these queues that no live worker knows, each with how many of
+    its jobs stand in front."""
+    asked = {"queues": queues, "heads": HEADS, "limit": UNKNOWN_MAX}
+    return dict((yield Query("types_unknown", asked)))
 
 
 def stop(worker: str, counts: Mapping[str, int] | None = None) -> Operation[None]:

@@ -743,7 +743,7 @@ insert into alert_rule (name, kind, at_least, factor, period, severity, critical
   ('same error', 'same_error', 20, null, '1 hour', 'warning', null),
   ('failure rate', 'failure_rate', 30, 5, '5 minutes', 'warning', null),
   ('unclaimed jobs', 'unclaimed', 1, null, '10 minutes', 'critical', null),
-  ('unknown type', 'unknown_type', 1, null, '10 minutes', 'critical', null),
+  ('unknown type', 'unknown_type', 1, null, '1 minute', 'critical', null),
   ('no worker', 'no_worker', 1, null, '10 minutes', 'critical', null),
   ('unread payloads', 'payload_unread', 1, null, '10 minutes', 'critical', null),
   ('paused jobs', 'paused', 1, null, '4 hours', 'warning', null),

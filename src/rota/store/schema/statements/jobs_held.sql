@@ -6,7 +6,8 @@
 --   running int4 (of the cap that it waits for); paused text (everything, or its queue); paused_at
 --   timestamptz; paused_by text; mismatched text[] (releases that could not read its payload);
 --   refused text; refused_since timestamptz (what its worker cannot do, if that is to write
---   outcomes); awaited text (JSON: as wait_facts)
+--   outcomes); unknown boolean (workers of the last minute serve its queue, and none knows its
+--   type); awaited text (JSON: as wait_facts)
 -- Locks: none; indexes job_pkey, job_lane and job_waits.
 -- Keeps: M60, what a job waits for is visible.
 with lane as materialized (
@@ -48,6 +49,10 @@ with lane as materialized (
     order by n.priority desc, n.run_at, n.id
     limit 1
   ) next on true
+),
+seen as materialized (
+  select w.queues, w.job_types
+  from :schema.workers_seen(interval '1 minute') w
 )
 select
   j.id,
@@ -64,6 +69,8 @@ select
   coalesce(j.mismatched_releases, '{}') as mismatched,
   w.refused,
   w.refused_since,
+  exists (select from seen s where s.queues ? j.queue)
+    and not exists (select from seen s where j.job_type = any (s.job_types)) as unknown,
   :schema.wait_facts(j.id)::text as awaited
 from :schema.job j
 left join lane on lane.group_key = j.group_key

@@ -18,7 +18,8 @@ as $$
           then 'the oldest due job of queue %1$s has been waiting since %2$s, though workers serve '
             'it'
         when p_rule.kind = 'unknown_type'
-          then 'no worker seen within %3$s knows type %1$s, and jobs of it have been due since %2$s'
+          then 'no worker seen within %3$s knows type %1$s, and jobs of it have been due since '
+            '%2$s: is its module imported?'
         when late.is_lost
           then 'for %3$s no worker has taken jobs of queue %1$s whose leases expired, the first at '
             '%2$s'

@@ -190,6 +190,9 @@ class App(Client):
     def _type_of(self, name: str) -> JobType[..., ..., Any] | None:
         return self._declarations.find_job_type(name)
 
+    def _declares_queue(self, name: str) -> bool:
+        return any(found.options.queue == name for found in self._declarations.types.values())
+
     @property
     def url(self) -> str:
         """The URL of the database, in a test of the test's database. Without a URL in code and

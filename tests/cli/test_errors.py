@@ -100,8 +100,8 @@ def test_an_app_that_cannot_be_imported_disarms_no_command_whose_database_is_kno
     connection.execute("insert into rota.job (job_type) values ('t')")
     rota, bare = Here(shop, ROTA_DATABASE_URL=database), Here(shop)
     for command in (
-        "check", "jobs", "job 1", "workers", "top --once", "queues pause mail", "cancel 1",
-        "enqueue t --force", "migrate --check",
+        "check", "jobs", "job 1", "workers", "top --once",
+        "queues pause default", "cancel 1", "enqueue t --force", "migrate --check",
     ):  # fmt: skip
         assert rota.ok(*command.split()).err.startswith(warning), command
     assert bare.ok("alerts", "--url", database).err == warning

@@ -14,6 +14,18 @@ from tests.support.rules import rule
 Connection = psycopg.Connection[TupleRow]
 
 
+@rule("M87")
+@pytest.mark.parametrize(("verb", "more"), [("pause", ()), ("set", ("--no-limit",))])
+def test_a_mistyped_queue_is_refused_with_the_flag_that_takes_it(
+    rota: CommandLine, verb: str, more: tuple[str, ...]
+) -> None:
+    status, error = rota("queues", verb, "defalt", *more).error
+    assert (status, error.partition(" 'defalt' ")[2]) == (
+        *(2, "(did you mean 'default'?); --force takes the name as it is"),
+    )
+    rota.ok("queues", verb, "defalt", *more, "--force")
+
+
 @rule("M60")
 @pytest.mark.parametrize(
     ("arguments", "says"),

@@ -74,6 +74,6 @@ def test_every_command_connects_as_its_app_says(
     ] == []
     # Without an App a command finds out that it stands before a pooler.
     monkeypatch.delenv("ROTA_APP")
-    for command in (["check"], ["queues", "pause", "email"], ["stats"]):
+    for command in (["check"], ["queues", "pause", "email", "--force"], ["stats"]):
         assert run([*command, "--url", pooled]) == 0
     assert "pooler" not in capsys.readouterr().err

@@ -549,8 +549,10 @@ def test_limits_are_set_by_the_forms_of_their_pages(app: rota.App, serve: Serve)
     [limit] = app.limits.list()
     assert (limit.starts, limit.changed_by, limit.changed_why) == (5, "ann", "they asked")
     queues = site.get("/queues").text
+    mistyped = send(site, queues, "Pause", queue="defalt", why="x")
+    assert mistyped.status_code == 400 and "did you mean" in mistyped.text
     for text, most in (("3", 3), ("", None)):
-        send(site, queues, "Limit", queue="mail", max_running=text, why="x")
+        send(site, queues, "Limit", queue="mail", max_running=text, force="1", why="x")
         assert [limit.max_running for limit in app.queues.concurrency_limits()] == (
             [most] if most else []
         )

@@ -31,6 +31,11 @@ from tests.support.pooler import Pooler, program
 from tests.support.web import serving
 
 
+@follows("concurrency-limits.md", "pausing.md")
+def know_a_queue(reader: Reader) -> None:
+    reader.ask("insert into rota.queue (name) values ('email')")
+
+
 @follows("actions.md", is_nightly=True)
 def act_on_jobs(reader: Reader) -> None:
     for part in ("## Many jobs", "## Retry a dead job"):

@@ -281,7 +281,7 @@ def test_what_a_pause_held_up_is_no_alert_until_a_worker_had_time_to_take_it(
 def test_a_queue_that_goes_on_does_not_hide_another(shared: Connection) -> None:
     due(shared)
     drained(shared, ago="4 minutes")
-    shared.execute("select rota.queue_pause('other'), rota.queue_resume('other')")
+    shared.execute("select rota.queue_pause('other', p_force => true), rota.queue_resume('other')")
     assert list(found(shared, "unclaimed jobs")) == ["default"]
 
 
@@ -349,7 +349,7 @@ def test_a_pause_that_holds_due_jobs_for_four_hours_is_found_with_who_and_why(
 ) -> None:
     due(shared)
     shared.execute("select rota.queue_pause('default', null, 'the provider moves', 'eva')")
-    shared.execute("select rota.queue_pause('idle', null, null, 'eva')")
+    shared.execute("select rota.queue_pause('idle', null, null, 'eva', true)")
     shared.execute("update rota.queue set paused_at = rota.clock() - interval '3 h 59 min'")
     assert found(shared, "paused jobs") == {}
     shared.execute("update rota.queue set paused_at = rota.clock() - interval '5 h'")

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain
+from typing import Any
 from uuid import uuid4
 
 import psycopg
@@ -196,8 +197,9 @@ def test_an_overload_that_was_planted_is_called_by_none_of_our_functions(
     ):
         assert hand.run(act(action, id_, why="so")), action
     who = {"why": "so", "by": "eva"}
-    hand.run(ops.ask("queue_pause_for", queue="default", until=None, for_s=None, **who))
-    hand.run(ops.ask("queue_resume", queue="default", **who))
+    of_queue: Any = {"queue": "default", "force": False, **who}
+    hand.run(ops.ask("queue_pause_for", until=None, for_s=None, **of_queue))
+    hand.run(ops.ask("queue_resume", **of_queue))
     hand.run(ops.ask("pause_all_for", until=None, for_s=None, **who))
     hand.run(ops.ask("resume_all", **who))
     connection.execute(

@@ -106,7 +106,7 @@ def test_doctor_reads_the_latest_keys_and_a_repair_all_of_them(connection: Conne
 @rule("M2", "M87")
 def test_a_copy_without_its_sequences_can_be_paused(connection: Connection, app: rota.App) -> None:
     ids = insert(connection, 3)
-    app.queues.pause("mail")
+    app.queues.pause("mail", force=True)
     app.queues.resume("mail")
     restart(connection)
     app.queues.pause("mail")

@@ -130,7 +130,7 @@ def test_a_look_at_lanes_reads_a_page_of_them_and_counts_up_to_a_limit(
 
 @rule("M60", "M87")
 def test_a_queue_is_capped_and_the_audit_log_says_by_whom_and_why(app: rota.App) -> None:
-    assert app.queues.set_max_running("email", 20, why="their limit", by="ann") is None
+    assert app.queues.set_max_running("email", 20, why="their limit", by="ann", force=True) is None
     assert app.queues.concurrency_limits() == [
         rota.records.ConcurrencyLimit("queue", "email", 20, 0, 0, None)
     ]
@@ -168,7 +168,7 @@ def test_a_cap_shows_how_many_run_and_how_many_wait_since_when(
 ) -> None:
     connection.execute(
         "select rota.worker_declare('t', max_running => 3, aliases => '{former}'), "
-        "rota.queue_set_max_running('email', 2)"
+        "rota.queue_set_max_running('email', 2, p_force => true)"
     )
     insert(None, "running", capped=True)
     insert(None, "running", capped=True, job_type="former", queue="email")

@@ -103,10 +103,10 @@ def test_a_second_pause_replaces_reason_and_end_and_a_resume_of_what_runs_writes
 ) -> None:
     app.schedules.put("s", None, app.job("t")(lambda: None).new())
     shared.execute("delete from rota.action")
-    assert (app.queues.resume("never seen"), app.queues.resume_all()) == (False, False)
+    assert (app.queues.resume("never seen", force=True), app.queues.resume_all()) == (False, False)
     assert app.schedules.resume("s").paused_at is None and actions(shared) == []
     lasting: tuple[tuple[Callable[..., Any], dict[str, str]], ...] = (
-        (partial(app.queues.pause, "never seen"), {"duration": "1h"}),
+        (partial(app.queues.pause, "never seen", force=True), {"duration": "1h"}),
         (app.queues.pause_all, {"duration": "1h"}),
         (partial(app.schedules.pause, "s"), {}),
     )
@@ -161,7 +161,7 @@ def test_what_cannot_be_a_pause_is_refused(app: rota.App, shared: Connection) ->
     ]
     for given in wrong:
         with pytest.raises(rota.UsageError):
-            app.queues.pause("q", **given)
+            app.queues.pause("default", **given)
         with pytest.raises(rota.UsageError):
             app.queues.pause_all(**given)
     with pytest.raises(rota.UsageError):
@@ -169,6 +169,54 @@ def test_what_cannot_be_a_pause_is_refused(app: rota.App, shared: Connection) ->
     with pytest.raises(psycopg.errors.InvalidParameterValue):
         shared.execute("select * from rota.queue_pause('')")
     assert (app.queues.pauses(), actions(shared)) == ([], [])
+
+
+@rule("M87")
+def test_a_queue_that_nobody_knows_is_refused_with_the_nearest_name_unless_forced(
+    app: rota.App, shared: Connection
+) -> None:
+    refusal = r"no job, type or worker has a queue 'defalt' \(did you mean 'default'\?\); force"
+    acts: list[Callable[..., object]] = [
+        app.queues.pause,
+        app.queues.resume,
+        partial(app.queues.set_max_running, max_running=2),
+    ]
+    for act in acts:
+        with pytest.raises(rota.UsageError, match=refusal):
+            act("defalt")
+        with pytest.raises(rota.UsageError, match="has a queue 'x'; force"):
+            act("x")
+    for call in ("queue_pause('defalt')", "queue_resume('defalt')"):
+        with pytest.raises(psycopg.errors.InvalidParameterValue, match=refusal):
+            shared.execute(f"select rota.{call}".encode())
+    assert actions(shared) == [] and app.queues.pauses() == []
+    for act in acts:
+        act("defalt", force=True)
+    assert app.queues.resume("defalt") is False, "it has a row now"
+
+
+@rule("M87")
+@pytest.mark.parametrize(
+    "make",
+    [
+        "insert into rota.job (job_type, queue, run_at) values ('t', 'q', '2999-01-01')",
+        "insert into rota.job (job_type, queue, status, waits_for) values "
+        "('t', 'q', 'waiting', 'job 1')",
+        "select rota.worker_declare('t', queue => 'q')",
+        "insert into rota.schedule (name, job_type, queue) values ('s', 't', 'q')",
+        "select * from rota.claim('q', '{t}', 'w')",
+        None,
+    ],
+)
+def test_a_queue_that_somebody_knows_is_paused(
+    app: rota.App, shared: Connection, make: str | None
+) -> None:
+    """None: only the App's code has it, which no deploy has declared yet."""
+    if make is None:
+        app.job("t", queue="q")(lambda: None)
+    else:
+        shared.execute(make.encode())
+    assert app.queues.pause("q").queue == "q"
 
 
 @rule("M87")

@@ -145,7 +145,7 @@ def test_a_job_that_cannot_be_claimed_is_refused_in_words(app: rota.App, harness
         harness.perform(once.new())
     with pytest.raises(rota.JobNotFound):
         harness.perform(99)
-    app.queues.pause("slow")
+    app.queues.pause("slow", force=True)
     job = once.using(queue="slow", key="other").enqueue()
     with pytest.raises(rota.UsageError, match="is in queue 'slow', which is paused"):
         harness.perform(job.id)

@@ -73,8 +73,9 @@ def name_flags(message: str, flags: Mapping[str, str]) -> str:
     """Return a message with flags in place of the parameters that it names.
 
     A name of several words is always a parameter; `timeout` or `key` only at the beginning of the
-    message, or in "give … or …, not both" and "give ids, or at least one of …". An action's name in
-    Python before the parameter is left out: the person has typed the command.
+    message, in "…; force takes", or in "give … or …, not both" and "give ids, or at least one of
+    …". An action's name in Python before the parameter is left out: the person has typed the
+    command.
     """
     message = re.sub(r"^[a-z_]+: (?=status must be |give (?:a status|ids|since))", "", message)
     message = re.sub(r"^give a status(?=,)", "give --status", message)
@@ -86,9 +87,8 @@ def name_flags(message: str, flags: Mapping[str, str]) -> str:
         elif lists_all or (choices and name in choices.groups()):
             message = re.sub(rf"(?<![\w-]){name}(?=[ ,]|$)", flag, message, count=1)
         else:
-            message = re.sub(
-                rf"^(give )?{name}(?= (?:must|needs|is|has|to)\b)", rf"\1{flag}", message
-            )
+            begins = rf"^(give )?{name}(?= (?:must|needs|is|has|to)\b)|(?<=; ){name}(?= takes\b)"
+            message = re.sub(begins, rf"\1{flag}", message)
     return re.sub(r"""(--[a-z-]+)=["'](\w+)["']""", r"\1 \2", message)
 
 

@@ -17,6 +17,8 @@ from rota.model.bounds import COUNT_MAX, check_queue
 from rota.model.units import plural, show_count
 from rota.records import ConcurrencyLimit, Pause
 
+FORCE = "Take the queue's name as it is, even if no job, type or worker has the queue."
+
 
 def queues(viewer: Viewer) -> None:
     """List queues and priorities with due and future jobs, all concurrency limits and all pauses.
@@ -63,6 +65,7 @@ def set_(
         "Most jobs of the queue that run at once over all workers, 1 to 100,000.",
     ),
     no_limit: bool = flag("--no-limit", "As many as the workers have slots."),
+    force: bool = flag("--force", FORCE),
     *,
     actor: Actor,
 ) -> None:
@@ -73,7 +76,8 @@ def set_(
     if (max_running is None) != no_limit:
         raise UsageError("give either --max-running or --no-limit")
     with actor.session() as opened:
-        before = opened.queues.set_max_running(name, max_running, why=actor.why, by=actor.by)
+        said: Any = {"why": actor.why, "by": actor.by, "force": force}
+        before = opened.queues.set_max_running(name, max_running, **said)
     facts = {"queue": name, "max_running": max_running, "before": before}
     actor.say(facts, f"queue {name}: {_limit(max_running)} (before: {_limit(before)})")
 
@@ -108,6 +112,7 @@ class Lasting:
 def pause(
     queue: str | None = argument("QUEUE", "Name of a queue; or give --all.", default=None),
     everything: bool = flag("--all", "Pause everything: all queues and all schedules."),
+    force: bool = flag("--force", FORCE),
     *,
     lasting: Lasting,
     reason: Reason,
@@ -123,8 +128,10 @@ def pause(
         check_queue(queue, "a queue's name")  # before it connects
     with viewer.session() as opened:
         said: Any = {**lasts, "why": reason.why, "by": reason.by}
-        queues = opened.queues
-        paused = queues.pause_all(**said) if queue is None else queues.pause(queue, **said)
+        if queue is None:
+            paused = opened.queues.pause_all(**said)
+        else:
+            paused = opened.queues.pause(queue, force=force, **said)
         times = viewer.read_times(opened)
     if viewer.as_json:
         print_json({"paused": paused})
@@ -142,6 +149,7 @@ def resume(
     copy: bool = flag(
         "--copy", "Allow this restored copy of a database to run jobs and schedules."
     ),
+    force: bool = flag("--force", FORCE),
     *,
     reason: Reason,
     viewer: Viewer,
@@ -158,7 +166,7 @@ def resume(
         elif queue is None:
             name, resumed = "everything", opened.queues.resume_all(**said)
         else:
-            name, resumed = f"queue {queue}", opened.queues.resume(queue, **said)
+            name, resumed = f"queue {queue}", opened.queues.resume(queue, force=force, **said)
         left = opened.queues.pauses()
         times = viewer.read_times(opened)
     moved = [{"sequence": counter.sequence, "last_id": counter.highest_id} for counter in behind]

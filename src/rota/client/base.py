@@ -101,6 +101,10 @@ class Caller(ABC):
         """Return the type with this name or alias; None: this program lacks the type."""
         return None
 
+    def _declares_queue(self, name: str) -> bool:
+        """Whether a type of this program has the queue."""
+        return False
+
     def _declare_limit(self, name: str) -> Operation[bool]:
         """Declare the rate limits of this App's code; return whether the name is one of them."""
         yield from ()

@@ -10,7 +10,7 @@ from rota.client.base import Namespace, check_texts, check_who
 from rota.client.both import awaitable, both, both_atomic
 from rota.declare.options import MAX_RUNNING_MAX
 from rota.errors import UsageError
-from rota.model.bounds import COUNT_MAX, check_aware, check_integer, check_queue
+from rota.model.bounds import COUNT_MAX, check_aware, check_bool, check_integer, check_queue
 from rota.model.metric import Metric
 from rota.model.units import Duration, seconds
 from rota.store import ops
@@ -79,18 +79,20 @@ class Queues(Namespace):
         *,
         why: str | None = None,
         by: str | None = None,
+        force: bool = False,
     ) -> Operation[int | None]:
         """Set how many jobs of a queue may run at once, over all workers; return the number before.
 
-        The limit holds from the next claim on; running jobs continue. The queue need not have jobs.
+        The limit holds from the next claim on; running jobs continue.
 
         Args:
             max_running: 1 … 100,000; None: as many as the workers have slots.
+            force: even if no job, type or worker has the queue.
         """
         queue = check_queue(name, "a queue's name")
         if max_running is not None:
             _check_max_running(max_running)
-        who = check_who(why, by)
+        who = self._check_who(queue, why, by, force)
         return ops.ask("queue_set_max_running", queue=queue, max_running=max_running, **who)
 
     aset_max_running = awaitable(set_max_running)
@@ -104,34 +106,36 @@ class Queues(Namespace):
         until: datetime | None = None,
         why: str | None = None,
         by: str | None = None,
+        force: bool = False,
     ) -> Operation[Pause]:
         """Pause a queue: no claim that begins after this call returns takes a job from it.
 
-        Running jobs and enqueueing continue; retries wait until the pause ends. The queue need not
-        have jobs. A second pause replaces the end, `why` and `by`.
+        Running jobs and enqueueing continue; retries wait until the pause ends. A second pause
+        replaces the end, `why` and `by`.
 
         Args:
             duration: how long the pause lasts, by the database's clock. Defaults to no end.
             until: when the pause ends: an aware datetime. Not together with `duration`.
+            force: even if no job, type or worker has the queue.
 
         Raises:
-            UsageError: the name, `why` or `by` cannot be stored, `until` has passed, or both
-                `until` and `duration` are given.
+            UsageError: the name, `why` or `by` cannot be stored, nobody knows the queue, `until`
+                has passed, or both `until` and `duration` are given.
         """
         queue = check_queue(name, "a queue's name")
-        ends, who = check_lasting(duration, until), check_who(why, by)
+        ends, who = check_lasting(duration, until), self._check_who(queue, why, by, force)
         return ops.ask_row(Pause, "queue_pause_for", queue=queue, **ends, **who)
 
     apause = awaitable(pause)
 
     @both
     def resume(
-        self, name: str, *, why: str | None = None, by: str | None = None
+        self, name: str, *, why: str | None = None, by: str | None = None, force: bool = False
     ) -> Operation[bool]:
         """Resume a queue; return whether it was paused. Nothing is written for a queue without a
-        pause."""
+        pause. `force` and errors are as in `pause`."""
         queue = check_queue(name, "a queue's name")
-        return ops.ask("queue_resume", queue=queue, **check_who(why, by))
+        return ops.ask("queue_resume", queue=queue, **self._check_who(queue, why, by, force))
 
     aresume = awaitable(resume)
 
@@ -173,6 +177,14 @@ class Queues(Namespace):
         return ops.ask_rows(Pause, "pauses")
 
     apauses = awaitable(pauses)
+
+    def _check_who(
+        self, queue: str, why: str | None, by: str | None, force: bool
+    ) -> dict[str, Any]:
+        """Return who acts, and whether the database takes a queue that it does not know: the App
+        may have declared a type for it that no deploy has written."""
+        is_sure = check_bool(force, "force") or self._caller._declares_queue(queue)
+        return {**check_who(why, by), "force": is_sure}
 
 
 def _check_max_running(value: int) -> None:

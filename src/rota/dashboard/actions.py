@@ -116,6 +116,7 @@ def turn_queue(act: Act, verb: str) -> Response:
     if verb == "pause":
         lasts = act.read("for")
         given: dict[str, Any] = {"duration": lasts} if lasts else {}
+        given["force"] = act.read("force") is not None
         act.app.queues.pause(name, **given, **who)
     else:
         act.app.queues.resume(name, **who)
@@ -127,7 +128,7 @@ def limit_queue(act: Act) -> Response:
     who = act.begin("limit")
     name = act.need("queue")
     most = act.read_number("max_running", 1, ID_MAX) if act.read("max_running") else None
-    act.app.queues.set_max_running(name, most, **who)
+    act.app.queues.set_max_running(name, most, force=act.read("force") is not None, **who)
     return act.back(f"queue {name}: {'no limit' if most is None else f'at most {most:,} at once'}")
 
 

@@ -1,10 +1,11 @@
 -- Pauses a queue: once this is committed, no job of it is claimed until p_until has passed (NULL:
--- until a person resumes it). Running jobs continue. The queue need not have had a job yet.
+-- until a person resumes it). Running jobs continue. p_force: even if nobody knows the queue.
 create or replace function {schema}.queue_pause(
   p_queue text,
   p_until timestamptz default null,
   p_why text default null,
-  p_by text default null
+  p_by text default null,
+  p_force boolean default false
 )
 returns table (
   queue text,
@@ -20,6 +21,7 @@ begin
     raise invalid_parameter_value using message = 'a queue''s name has 1 to 100 characters';
   end if;
   perform {schema}.pause_refuse_past(p_until);
+  perform {schema}.queue_refuse_unknown(p_queue, p_force);
   return query
   insert into {schema}.queue as q (name, paused_at, paused_until, paused_by, paused_why)
   values (
@@ -40,4 +42,5 @@ begin
     p_detail => case when p_until is not null then jsonb_build_object('until', p_until) end
   );
 end $$;
-revoke execute on function {schema}.queue_pause(text, timestamptz, text, text) from public;
+revoke execute on function {schema}.queue_pause(text, timestamptz, text, text, boolean)
+from public;

@@ -1,10 +1,12 @@
 -- Resumes a queue, and wakes its workers. Returns false, and writes nothing, when it is not paused.
+-- p_force: also of a queue that nobody knows.
 -- Locks: the row of the queue.
 -- Keeps: M87.
 create or replace function {schema}.queue_resume(
   p_queue text,
   p_why text default null,
-  p_by text default null
+  p_by text default null,
+  p_force boolean default false
 )
 returns boolean
 language plpgsql security definer
@@ -12,6 +14,7 @@ as $$
 declare
   v_was_paused boolean;
 begin
+  perform {schema}.queue_refuse_unknown(p_queue, p_force);
   with before as (
     select q.name, {schema}.paused_since(q.paused_at, q.paused_until) is not null as was_paused
     from {schema}.queue q
@@ -35,4 +38,4 @@ begin
   perform {schema}.wake_up(array[p_queue]);
   return true;
 end $$;
-revoke execute on function {schema}.queue_resume(text, text, text) from public;
+revoke execute on function {schema}.queue_resume(text, text, text, boolean) from public;

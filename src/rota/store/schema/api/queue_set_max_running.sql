@@ -1,13 +1,14 @@
 -- Sets how many jobs of a queue may run at once, over all workers; NULL: no cap. It holds from the
--- next claim on; running jobs beyond a lower number continue. The queue need not have had a job
--- yet. Returns the number before; NULL: there was none.
+-- next claim on; running jobs beyond a lower number continue. p_force: even if nobody knows the
+-- queue. Returns the number before; NULL: there was none.
 -- Locks: the row of the queue; then as caps_release.
 -- Keeps: M87, who and why; M60, what waited for a free slot is found as soon as there is one.
 create or replace function {schema}.queue_set_max_running(
   p_queue text,
   p_max_running int,
   p_why text default null,
-  p_by text default null
+  p_by text default null,
+  p_force boolean default false
 )
 returns int
 language plpgsql security definer
@@ -24,6 +25,7 @@ begin
       p_max_running
     );
   end if;
+  perform {schema}.queue_refuse_unknown(p_queue, p_force);
   select q.max_running into v_before
   from {schema}.queue q
   where q.name = p_queue
@@ -40,4 +42,5 @@ begin
   );
   return v_before;
 end $$;
-revoke execute on function {schema}.queue_set_max_running(text, int, text, text) from public;
+revoke execute on function {schema}.queue_set_max_running(text, int, text, text, boolean)
+from public;

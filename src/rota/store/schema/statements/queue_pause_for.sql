@@ -1,6 +1,6 @@
 -- Pause a queue.
 -- Parameters: queue text; until timestamptz; for_s float8 (seconds from now, instead of until; both
---   NULL: until it is resumed); why text; by text
+--   NULL: until it is resumed); why text; by text; force boolean (even if nobody knows the queue)
 -- Rows: queue text; paused_at timestamptz; paused_until timestamptz; paused_by text;
 --   paused_why text
 -- Locks: the row of the queue.
@@ -10,5 +10,6 @@ from :schema.queue_pause(
   :queue::text,
   coalesce(:until::timestamptz, :schema.clock() + :for_s::float8 * interval '1 second'),
   :why::text,
-  :by::text
+  :by::text,
+  :force::boolean
 )

@@ -45,6 +45,9 @@ from rota.worker.summary import Summary
 if TYPE_CHECKING:
     from rota.worker.spec import WorkerSpec
 
+MISSPELLED = 0.75
+"""How much alike two names are, 0 … 1, if one is the other misspelled."""
+
 E = TypeVar("E", bound=Event)
 A = TypeVar("A", bound=Around)
 B = TypeVar("B", bound=EnqueueAround)
@@ -189,6 +192,9 @@ class App(Client):
 
     def _type_of(self, name: str) -> JobType[..., ..., Any] | None:
         return self._declarations.find_job_type(name)
+
+    def _find_misspelled(self, name: str) -> str | None:
+        return self._declarations.find_nearest(name, MISSPELLED)
 
     def _declares_queue(self, name: str) -> bool:
         return any(found.options.queue == name for found in self._declarations.types.values())

@@ -248,6 +248,21 @@ def test_a_job_is_enqueued_by_name_without_its_handler_as_the_database_declares_
     app.close()
 
 
+@rule("M33")
+async def test_a_name_that_almost_is_that_of_a_type_is_a_warning_and_another_name_is_none(
+    app: rota.App,
+) -> None:
+    for name in ("mail", "send_mail"):
+        app.job(name)(lambda: None)
+    for mistyped, meant in (("mial", "mail"), ("send_mails", "send_mail")):
+        said = f"no job type '{mistyped}'; did you mean '{meant}'"
+        with pytest.warns(RuntimeWarning, match=said) as caught:
+            job = await app.aenqueue(mistyped)
+        assert (job.created, caught[0].filename) == (True, __file__)
+    for name in ("send_sms", "email_all", "report"):
+        assert (await app.aenqueue(name)).created
+
+
 @rule("M12")
 def test_by_name_the_type_s_checks_apply_if_the_app_has_it(app: rota.App) -> None:
     declare(app, unique=lambda user_id: f"user:{user_id}", aliases=("letter",))

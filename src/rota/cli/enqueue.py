@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Annotated, Any, cast
@@ -176,8 +175,7 @@ def find_type(place: Place, name: str, *, force: bool) -> JobType[..., ..., Any]
         )
     found = app._type_of(name)
     if found is None and not force:
-        nearest = difflib.get_close_matches(name, app._declarations.types_by_any_name, n=1)
-        raise UnknownJobType(name, nearest[0] if nearest else None, FORCE)
+        raise UnknownJobType(name, app._declarations.find_nearest(name), FORCE)
     return found
 
 

@@ -101,6 +101,10 @@ class Caller(ABC):
         """Return the type with this name or alias; None: this program lacks the type."""
         return None
 
+    def _find_misspelled(self, name: str) -> str | None:
+        """Return the type of this program that a name misspells, it seems; None: it has none."""
+        return None
+
     def _declares_queue(self, name: str) -> bool:
         """Whether a type of this program has the queue."""
         return False
@@ -126,6 +130,18 @@ class Caller(ABC):
             stacklevel=level,
         )
         self._warned = True
+
+    def _warn_of_misspelled(self, name: str) -> None:
+        """Warn of a job type that this program lacks, if it has one of almost the same name."""
+        meant = self._find_misspelled(name)
+        if meant is not None:
+            _, level = _find_call()
+            warnings.warn(
+                f"the App declares no job type {name!r}; did you mean {meant!r}? "
+                "The job waits until a worker declares it",
+                RuntimeWarning,
+                stacklevel=level,
+            )
 
 
 class Namespace:

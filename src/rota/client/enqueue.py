@@ -88,7 +88,8 @@ class EnqueueCalls(Caller):
         By name: if the App has the type, the arguments are checked as by its `enqueue`. Otherwise
         the arguments are stored unchecked, with the type's options in the database. A name that the
         database does not know is no error, because a producer may be deployed before its worker: an
-        alert and `rota doctor` report jobs that no worker knows.
+        alert and `rota doctor` report jobs that no worker knows. A name that is almost that of a
+        type of the App is a RuntimeWarning.
 
         Args:
             job: the job, or the name of its type.
@@ -244,6 +245,7 @@ class EnqueueCalls(Caller):
         declared = self._type_of(name)
         if declared is not None:
             return declared._make((), given, checked)
+        self._warn_of_misspelled(name)
         self._check_joins([], checked.connection)
         asks_json = encode_asks(options.get("meta"))
         return UntypedJob(name, encode_untyped(name, given), checked, asks_json)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from difflib import get_close_matches
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -96,6 +98,11 @@ class Declarations:
         types = self.job_types.values()
         return next((job_type for job_type in types if name in job_type._declaration.names), None)
 
+    def find_nearest(self, name: str, likeness: float = 0.6) -> str | None:
+        """Return the name of a type, former names included, that is most like this one; None: none
+        is so much like it, 0 … 1."""
+        return _find_nearest(name, tuple(self.types_by_any_name), likeness)
+
     @property
     def schedules(self) -> dict[str, ScheduleOptions]:
         """The schedules, by name. Raises DeclarationError if two share a name."""
@@ -131,3 +138,8 @@ def _index_schedules(registries: Iterable[Jobs]) -> dict[str, ScheduleOptions]:
     schedules = [schedule for registry in registries for schedule in registry._schedules.values()]
     refuse_twins("schedule", ((schedule.name, schedule.place) for schedule in schedules))
     return {schedule.name: schedule for schedule in schedules}
+
+
+@lru_cache(1_000)  # a program enqueues the same few names again and again
+def _find_nearest(name: str, known: tuple[str, ...], likeness: float) -> str | None:
+    return next(iter(get_close_matches(name, known, 1, likeness)), None)

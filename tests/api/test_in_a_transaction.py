@@ -11,6 +11,7 @@ import asyncpg
 import psycopg
 import pytest
 from django.db import connections, transaction
+from msgspec import UNSET
 from psycopg.rows import TupleRow, dict_row
 from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.orm import Session
@@ -65,7 +66,7 @@ def test_a_transactional_type_is_enqueued_in_a_transaction_or_not_at_all(
             with pytest.raises(
                 rota.UsageError, match=r"'mail' is transactional, .* name the connection"
             ):
-                call(app, mail, None)
+                call(app, mail, UNSET)
             with pytest.raises(
                 rota.UsageError, match="the job would be inserted before your writes"
             ):
@@ -84,7 +85,7 @@ async def test_a_transactional_type_is_enqueued_in_an_async_transaction_or_not_a
     own = await asyncpg.connect(database)
     for made, (name, call) in enumerate(ACALLS.items()):
         with pytest.raises(rota.UsageError, match="'mail' is transactional"):
-            await call(app, mail, None)
+            await call(app, mail, UNSET)
         with pytest.raises(rota.UsageError, match="the job would be inserted before your writes"):
             await call(app, mail, own)
         assert count(connection) == made, name
@@ -115,12 +116,28 @@ def test_an_app_that_requires_a_connection_refuses_each_enqueue_without_one(
         app.enqueue("unknown")
     for made, (name, call) in enumerate(CALLS.items()):
         with pytest.raises(rota.UsageError, match="this App has require_connection=True"):
-            call(app, mail, None)
+            call(app, mail, UNSET)
         assert count(connection) == made, name
         with psycopg.connect(database) as own:
             call(app, mail, own)
     assert count(connection) == len(CALLS)
     app.close()
+
+
+@rule("M20")
+def test_a_connection_that_is_none_is_refused(app: rota.App, connection: Connection) -> None:
+    mail, nothing = declare(app), "the connection is None, so the job would not be in"
+
+    def enqueue_by_name_of_option(app: rota.App, mail: Mail, given: Any) -> None:
+        mail.using(connection=given).enqueue(1)
+
+    for call in (*CALLS.values(), enqueue_by_name_of_option):
+        with pytest.raises(rota.UsageError, match=nothing):
+            call(app, mail, None)
+    for acall in ACALLS.values():
+        with pytest.raises(rota.UsageError, match=nothing):
+            asyncio.run(acall(app, mail, None))
+    assert count(connection) == 0
 
 
 def test_a_schedule_and_a_requeue_need_no_transaction(

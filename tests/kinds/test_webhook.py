@@ -639,6 +639,8 @@ def test_an_event_is_an_enqueue_with_the_app_s_middleware_and_rules(
     hooks.put("crm", "https://a.example/")
     with pytest.raises(rota.UsageError, match="require_connection"):
         hooks.emit("x", event_id="1")
+    with pytest.raises(rota.UsageError, match="the connection is None"):
+        hooks.emit("x", event_id="1", connection=None)  # type: ignore[arg-type]
     with connection.transaction():
         hooks.emit("x", event_id="1", connection=connection)
     assert len(seen) == 1

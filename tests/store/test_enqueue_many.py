@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 
 import psycopg
 import pytest
+from msgspec import UNSET
 from psycopg import pq
 from psycopg.conninfo import make_conninfo
 
@@ -155,7 +156,7 @@ def test_on_an_autocommit_connection_a_bulk_is_all_or_nothing(
     monkeypatch.setattr("rota.store.ops.enqueue.INSERT_MAX", 10)
     connection.execute(REFUSE_42)
     with psycopg.connect(database, autocommit=True) as callers:
-        for given in (callers, None):
+        for given in (callers, UNSET):
             with pytest.raises(psycopg.errors.CheckViolation, match="not_42"):
                 app.enqueue_many([send.new(user) for user in range(45)], connection=given)
             assert app.find() == []
@@ -168,7 +169,7 @@ def test_on_an_autocommit_connection_a_bulk_is_all_or_nothing(
 
     async def enqueue_in_async() -> None:
         async with await psycopg.AsyncConnection.connect(database, autocommit=True) as callers:
-            for given in (callers, None):
+            for given in (callers, UNSET):
                 with pytest.raises(psycopg.errors.CheckViolation, match="not_42"):
                     await app.aenqueue_many([send.new(at) for at in range(45)], connection=given)
         await app.aclose()

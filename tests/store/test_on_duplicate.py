@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import psycopg
 import pytest
+from msgspec import UNSET
 from psycopg.conninfo import make_conninfo
 
 import rota
@@ -115,7 +116,7 @@ def test_raise_says_which_job_has_the_key_and_inserts_nothing(
     )
     assert f"job {first.id} (queued) has the idempotency key 'k'" in str(error)
     jobs = [index.using(key="new").new(3), index.new(4), strict.using(key="new").new(5)]
-    for where in (None, connection):
+    for where in (UNSET, connection):
         with pytest.raises(rota.KeyTaken, match=r"\(job 2 of the list\)"):
             app.enqueue_many(jobs, connection=where)
         assert _row(connection, "payload") == ({"text": 1},)

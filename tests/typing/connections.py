@@ -31,6 +31,7 @@ def plain(session: Session, own: psycopg.Connection, engine: Engine) -> None:
     app.enqueue_many([mail.new(1)], connection=session)
     app.cancel(1, connection=own)
     mail.using(engine)  # E: arg-type | reportArgumentType
+    mail.using(None)  # E: arg-type | reportArgumentType
     mail.using(object())  # E: arg-type | reportArgumentType
 
 

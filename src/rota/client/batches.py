@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from rota.client.base import LIST_MAX, Namespace, check_id
 from rota.client.both import awaitable, both
@@ -64,7 +65,7 @@ class BatchCalls(EnqueueCalls):
         then: Then | None = None,
         on_failure: str = "continue",
         parent: int | None = None,
-        connection: Connection | None = None,
+        connection: Connection | UnsetType = UNSET,
     ) -> NewBatch:
         """Insert jobs that are followed together, all or none, as `enqueue_many` does.
 
@@ -100,7 +101,7 @@ class BatchCalls(EnqueueCalls):
         then: Then | None = None,
         on_failure: str = "continue",
         parent: int | None = None,
-        connection: AsyncConnection | None = None,
+        connection: AsyncConnection | UnsetType = UNSET,
     ) -> NewBatch:
         """Insert jobs that are followed together. Arguments and errors are as in `batch`."""
         request = _read_request(jobs, then, on_failure, parent)

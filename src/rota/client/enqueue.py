@@ -8,13 +8,19 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar, Unpack, overload
 
 import msgspec
+from msgspec import UNSET, UnsetType
 from msgspec.structs import astuple
 
 from rota.client.base import Caller
 from rota.client.carry import carry_meta, gather_meta
 from rota.client.statement import make_statement
 from rota.declare.around import EnqueueAround
-from rota.declare.connection import AnyConnection, AsyncConnection, Connection
+from rota.declare.connection import (
+    AnyConnection,
+    AsyncConnection,
+    Connection,
+    read_connection,
+)
 from rota.declare.job_type import NewJob
 from rota.declare.jsonb import PAYLOAD_BYTES_LEAST, all_fit, fits, text_bytes
 from rota.declare.options import OWN, EnqueueOptions, UsingOptions, encode_asks
@@ -67,7 +73,7 @@ class EnqueueCalls(Caller):
         self,
         job: str,
         arguments: Mapping[str, Any] | None = None,
-        connection: Connection | None = None,
+        connection: Connection | UnsetType = UNSET,
         /,
         **options: Unpack[UsingOptions],
     ) -> Enqueued: ...
@@ -76,7 +82,7 @@ class EnqueueCalls(Caller):
         self,
         job: NewJob | str,
         arguments: Any = None,
-        connection: Any = None,
+        connection: Any = UNSET,
         /,
         *,
         then: Then | None = None,
@@ -116,7 +122,7 @@ class EnqueueCalls(Caller):
         self,
         job: str,
         arguments: Mapping[str, Any] | None = None,
-        connection: AsyncConnection | None = None,
+        connection: AsyncConnection | UnsetType = UNSET,
         /,
         **options: Unpack[UsingOptions],
     ) -> Enqueued: ...
@@ -125,7 +131,7 @@ class EnqueueCalls(Caller):
         self,
         job: NewJob | str,
         arguments: Any = None,
-        connection: Any = None,
+        connection: Any = UNSET,
         /,
         *,
         then: Then | None = None,
@@ -137,7 +143,7 @@ class EnqueueCalls(Caller):
             return await self._arun(operation, given, **how)
 
     def enqueue_many(
-        self, jobs: Iterable[NewJob], /, *, connection: Connection | None = None
+        self, jobs: Iterable[NewJob], /, *, connection: Connection | UnsetType = UNSET
     ) -> list[Enqueued]:
         """Insert jobs of any types, all or none, with one INSERT per 1,000 or per million
         characters of payloads. Return the results in the order of the input.
@@ -157,7 +163,7 @@ class EnqueueCalls(Caller):
             return self._run(operation, given, **how)
 
     async def aenqueue_many(
-        self, jobs: Iterable[NewJob], /, *, connection: AsyncConnection | None = None
+        self, jobs: Iterable[NewJob], /, *, connection: AsyncConnection | UnsetType = UNSET
     ) -> list[Enqueued]:
         """Insert jobs of any types, as `enqueue_many`."""
         with self._prepare_many(jobs, connection) as (operation, given, how):
@@ -169,7 +175,7 @@ class EnqueueCalls(Caller):
     def _prepare_one(
         self, job: Any, arguments: Any, connection: Any, then: Then | None, options: Any
     ) -> Prepared[Enqueued]:
-        is_plain = isinstance(job, NewJob) and arguments is None and connection is None
+        is_plain = isinstance(job, NewJob) and arguments is None and connection is UNSET
         if options or not is_plain:
             job = self._prepare_by_name(job, arguments, connection, then, options)
             if isinstance(job, UntypedJob):
@@ -222,7 +228,7 @@ class EnqueueCalls(Caller):
         self,
         name: NewJob | str,
         arguments: Mapping[str, Any] | None,
-        connection: AnyConnection | None,
+        connection: AnyConnection | UnsetType,
         then: Then | None,
         options: Any,
     ) -> NewJob | UntypedJob:
@@ -332,7 +338,7 @@ def check_job(job: object, what: str = "the job") -> None:
 
 def find_connection(jobs: Sequence[NewJob], given: Any) -> Any:
     """Return the connection of an `enqueue_many`: the argument, or the connection of its jobs."""
-    named = [given, *[job.options.connection for job in jobs]]
+    named = [read_connection(given), *[job.options.connection for job in jobs]]
     # The same alias of Django's may be another string.
     found = {
         connection if isinstance(connection, str) else id(connection): connection

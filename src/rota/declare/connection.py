@@ -9,6 +9,10 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from msgspec import UNSET
+
+from rota.errors import UsageError
+
 if TYPE_CHECKING:
     import psycopg
 
@@ -53,3 +57,14 @@ if TYPE_CHECKING:
     AnyConnection: TypeAlias = Connection | AsyncConnection
 else:
     Connection = AsyncConnection = AnyConnection = Any
+
+
+def read_connection(given: Any) -> Any:
+    """Return the connection of a call that enqueues; None: it names none. Raises UsageError for
+    None: a session that is None by mistake would put the job outside of its transaction."""
+    if given is None:
+        raise UsageError(
+            "the connection is None, so the job would not be in your transaction; to commit it at "
+            "once, on a connection of the App's, leave the connection out"
+        )
+    return None if given is UNSET else given

@@ -24,6 +24,7 @@ from typing import (
 )
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from rota.declare.chunk import Chunk
 from rota.declare.connection import AnyConnection, AsyncConnection, Connection
@@ -71,7 +72,7 @@ class NewJob(msgspec.Struct, frozen=True):
         return self.options.group_capacity or self.job_type._declaration.options.group_capacity
 
     def using(
-        self, connection: AnyConnection | None = None, /, **options: Unpack[UsingOptions]
+        self, connection: AnyConnection | UnsetType = UNSET, /, **options: Unpack[UsingOptions]
     ) -> NewJob:
         """Return the same job with other options: the keys of `JobType.using`."""
         updated = self.job_type._update_options(self.options, options, connection)
@@ -105,11 +106,11 @@ class Sender(Protocol):
 
     def enqueue(self, job: NewJob, /) -> Enqueued: ...
     def enqueue_many(
-        self, jobs: Iterable[NewJob], /, *, connection: Connection | None = None
+        self, jobs: Iterable[NewJob], /, *, connection: Connection | UnsetType = UNSET
     ) -> list[Enqueued]: ...
     async def aenqueue(self, job: NewJob, /) -> Enqueued: ...
     async def aenqueue_many(
-        self, jobs: Iterable[NewJob], /, *, connection: AsyncConnection | None = None
+        self, jobs: Iterable[NewJob], /, *, connection: AsyncConnection | UnsetType = UNSET
     ) -> list[Enqueued]: ...
     def _make_statement(self, job: NewJob, paramstyle: str) -> tuple[str, Any]: ...
 
@@ -208,7 +209,7 @@ class JobType(Generic[P, Q, R]):
         return _copy, (self._declared, self._options)
 
     def using(
-        self, connection: AnyConnection | None = None, /, **options: Unpack[UsingOptions]
+        self, connection: AnyConnection | UnsetType = UNSET, /, **options: Unpack[UsingOptions]
     ) -> JobType[P, Q, R]:
         """Return the same job type with options for the jobs enqueued through it.
 
@@ -223,7 +224,7 @@ class JobType(Generic[P, Q, R]):
         return _copy(self, updated)
 
     def _update_options(
-        self, before: EnqueueOptions, options: UsingOptions, connection: AnyConnection | None
+        self, before: EnqueueOptions, options: UsingOptions, connection: AnyConnection | UnsetType
     ) -> EnqueueOptions:
         """Return the earlier options with other options on top. Raises UsageError."""
         updated = before.update(options, connection)

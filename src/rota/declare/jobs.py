@@ -8,8 +8,10 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from types import MappingProxyType
 from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
 
+from msgspec import UNSET, UnsetType
+
 from rota.declare.chunk import Chunk, read_chunk
-from rota.declare.connection import AsyncConnection, Connection
+from rota.declare.connection import AsyncConnection, Connection, read_connection
 from rota.declare.context import Context
 from rota.declare.job_type import JobType, NewJob, Sender
 from rota.declare.options import JobOptions, JobTypeOptions
@@ -113,7 +115,7 @@ class Jobs:
         function: str,
         arguments: Mapping[str, Any] | None = None,
         *,
-        connection: Connection | None = None,
+        connection: Connection | UnsetType = UNSET,
         enqueues: NewJob | None = None,
     ) -> list[dict[str, Any]]:
         """Call a function of `tables`, and return its rows by column.
@@ -130,10 +132,10 @@ class Jobs:
             UsageError: there is no such function or parameter, or the function has refused a value.
             DatabaseUnavailable: the database does not answer.
         """
-        text = self._find_function(function)
-        with self._sender._carry(enqueues, connection) as more:
+        text, joined = self._find_function(function), read_connection(connection)
+        with self._sender._carry(enqueues, joined) as more:
             rows: list[dict[str, Any]] = self._sender._call(
-                text, {**(arguments or {}), **more}, connection=connection
+                text, {**(arguments or {}), **more}, connection=joined
             )
         return rows
 
@@ -142,14 +144,14 @@ class Jobs:
         function: str,
         arguments: Mapping[str, Any] | None = None,
         *,
-        connection: AsyncConnection | None = None,
+        connection: AsyncConnection | UnsetType = UNSET,
         enqueues: NewJob | None = None,
     ) -> list[dict[str, Any]]:
         """Call a function of `tables`. Arguments and errors are as in `call`."""
-        text = self._find_function(function)
-        with self._sender._carry(enqueues, connection) as more:
+        text, joined = self._find_function(function), read_connection(connection)
+        with self._sender._carry(enqueues, joined) as more:
             rows: list[dict[str, Any]] = await self._sender._acall(
-                text, {**(arguments or {}), **more}, connection=connection
+                text, {**(arguments or {}), **more}, connection=joined
             )
         return rows
 

@@ -14,9 +14,10 @@ from functools import partial
 from typing import Any, Literal, TypedDict, get_args
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from rota.declare.breaker import Breaker, check_breaker
-from rota.declare.connection import AnyConnection
+from rota.declare.connection import AnyConnection, read_connection
 from rota.declare.groups import (
     AFTER_DEATH,
     CAPACITY,
@@ -374,9 +375,10 @@ class UsingOptions(TypedDict, total=False):
     type's."""
     meta: Mapping[str, Any] | None
     """A mapping kept with the job, in JSON, at most as large as a payload; no handler argument."""
-    connection: AnyConnection | None
+    connection: AnyConnection
     """A connection or session of psycopg, asyncpg, SQLAlchemy or Django whose transaction the
-    INSERT joins; it is never committed, rolled back or closed. Defaults to one of the App's."""
+    INSERT joins; it is never committed, rolled back or closed. None is refused. Defaults to one of
+    the App's."""
 
 
 class EnqueueOptions(msgspec.Struct, frozen=True):
@@ -398,14 +400,16 @@ class EnqueueOptions(msgspec.Struct, frozen=True):
     connection: Any = None
 
     def update(
-        self, options: UsingOptions, connection: AnyConnection | None = None
+        self, options: UsingOptions, connection: AnyConnection | UnsetType = UNSET
     ) -> EnqueueOptions:
         """Return these options with others on top; None changes nothing. Raises UsageError."""
         changes: dict[str, Any] = {}
-        if connection is not None:
-            if options.get("connection") is not None:
+        if "connection" in options:
+            if connection is not UNSET:
                 raise UsageError("using() takes one connection, by position or by name")
-            changes["connection"] = connection
+            connection = options["connection"]
+        if connection is not UNSET:
+            changes["connection"] = read_connection(connection)
         for name, value in options.items():
             if name not in _USING:
                 raise UsageError(

@@ -17,6 +17,8 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING, Any, Protocol, get_args
 
+from msgspec import UNSET, UnsetType
+
 import rota
 from rota import records
 from rota.kinds import REPORT, REPORT_PAGE
@@ -171,7 +173,7 @@ class Reports:
         params: dict[str, Any] | None = None,
         *,
         by: str | None = None,
-        connection: Connection | None = None,
+        connection: Connection | UnsetType = UNSET,
     ) -> ReportRun:
         """Ask for a report; return its run. The same name and parameters are one run while that is
         queued or runs, and for as long after it is ready as `reuse` of the report says.
@@ -195,7 +197,7 @@ class Reports:
         params: dict[str, Any] | None = None,
         *,
         by: str | None = None,
-        connection: AsyncConnection | None = None,
+        connection: AsyncConnection | UnsetType = UNSET,
     ) -> ReportRun:
         """Ask for a report, as `request` does."""
         new, given = self._ask(name, params, by)
@@ -203,7 +205,7 @@ class Reports:
         found = await self.jobs.acall("report_runs", {"id": row["run"]}, connection=connection)
         return self._read(found[0])
 
-    def get(self, id: int, *, connection: records.Connection | None = None) -> ReportRun:
+    def get(self, id: int, *, connection: records.Connection | UnsetType = UNSET) -> ReportRun:
         """Return a run.
 
         Raises:

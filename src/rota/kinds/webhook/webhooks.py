@@ -15,6 +15,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 import rota
 from rota import records
@@ -156,7 +157,7 @@ class Webhooks:
         *,
         event_id: str,
         account: str | None = None,
-        connection: Connection | None = None,
+        connection: Connection | UnsetType = UNSET,
     ) -> dict[str, int]:
         """Enqueue a delivery for each endpoint that asks for the event, in one statement. An
         endpoint gets an event once, however often it is emitted.
@@ -187,7 +188,7 @@ class Webhooks:
         *,
         event_id: str,
         account: str | None = None,
-        connection: AsyncConnection | None = None,
+        connection: AsyncConnection | UnsetType = UNSET,
     ) -> dict[str, int]:
         """Enqueue a delivery for each endpoint, as `emit` does."""
         new, given = self._make_event(event, data, event_id, account)
@@ -231,7 +232,7 @@ class Webhooks:
         allow_private: bool | None = None,
         secret: str | None = None,
         by: str | None = None,
-        connection: records.Connection | None = None,
+        connection: records.Connection | UnsetType = UNSET,
     ) -> str | None:
         """Make an endpoint, or change its URL, events and `allow_private`.
 

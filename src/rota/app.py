@@ -91,8 +91,9 @@ class App(Client):
         jobs: a list of `Jobs`, or of "module:attribute" strings that name `Jobs`.
         lease: how long a claim holds a job whose type has no lease of its own, at least 1 s.
             Defaults to 2 minutes.
-        release: the release of your code, recorded with each attempt. Defaults to the version of
-            the distribution that contains the calling module, otherwise to "unknown".
+        release: the release of your code, recorded with each attempt. Defaults to ROTA_RELEASE,
+            otherwise to what your platform names, the commit of the calling module's checkout, the
+            version of its distribution, or "unknown"; see docs/operate/deploy.md.
         lifespan: a function that returns an async context manager. Each worker process enters it
             once, on its loop; the value is `ctx.state`. Defaults to none.
         alert_url: HTTP URL to which alerts are posted as JSON; see docs/operate/alerts.md. Defaults
@@ -239,7 +240,7 @@ class App(Client):
     def release(self) -> str:
         """The release of your code, recorded with each attempt."""
         if self._release is None:
-            # On demand: it reads all installed distributions.
+            # On demand: it asks git, and reads all installed distributions.
             self._release = release_of(self._module)
         return self._release
 

@@ -55,8 +55,7 @@ class DjangoApp(App):
 
     @property
     def release(self) -> str:
-        """The release of the project: from ROTA, otherwise the version of the distribution that
-        contains the settings."""
+        """The release of the project: from ROTA, otherwise that of the module of the settings."""
         if self._release is None:
             self._release = release_of(getattr(settings, "SETTINGS_MODULE", None))
         return self._release

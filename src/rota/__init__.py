@@ -87,9 +87,12 @@ _CALLED_HERE = {
     "chain": "app.enqueue(first.new(…), then=second.new(…))",
     "shared_task": "jobs = rota.Jobs(), @jobs.job and rota.App(jobs=[jobs])",
     "AsyncResult": "app.get(id), or app.join(id), which waits",
-    "Celery": "rota.App",
+    **dict.fromkeys(("Celery", "Queue", "Scheduler"), "rota.App"),
+    **dict.fromkeys(("task", "actor", "job"), "@app.job"),
+    "cron": 'app.schedule("name", "0 2 * * *", job_type.new(…))',
+    "Worker": "`rota work`, or app.run()",
 }
-"""What Celery calls parts of a module."""
+"""What other libraries call parts of a module."""
 
 
 def __dir__() -> list[str]:

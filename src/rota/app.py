@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec.structs import replace
 
 from rota import embedded
-from rota.client import Client
+from rota.client import Client, find_in_namespaces
 from rota.client.schedules import declare_and_plan
 from rota.declare.around import (
     Around,
@@ -29,7 +29,13 @@ from rota.declare.jobs import Jobs, Lifespan, refuse_no_lifespan
 from rota.declare.options import LEASE_S_MIN
 from rota.declare.release import release_of
 from rota.declare.url import DatabaseUrl, find_url
-from rota.errors import ConfigurationError, DeclarationError, UsageError, refuse_attribute
+from rota.errors import (
+    ConfigurationError,
+    DeclarationError,
+    UsageError,
+    explains,
+    refuse_attribute,
+)
 from rota.model.bounds import NAME_MAX, check_bool, check_integer, check_text
 from rota.model.record import Record
 from rota.model.scrub import add_patterns
@@ -58,13 +64,27 @@ _CALLED_HERE = {
     "send_task": 'app.enqueue("name", {"argument": 1})',
     "AsyncResult": "app.get(id), or app.join(id), which waits",
     "conf": "the arguments of rota.App, and the options of @app.job",
+    **dict.fromkeys(
+        ("enqueue_in", "enqueue_at", "add_job", "defer"),
+        'job_type.using(delay="1m").enqueue(…), or app.schedule for what repeats',
+    ),
     "control": "app.cancel, app.queues and app.jobs",
     **dict.fromkeys(
         ("add_periodic_task", "periodic"),
         'app.schedule("name", "0 2 * * *", job_type.new(…)), written by `rota migrate`',
     ),
 }
-"""Parts of an App, by their names in Celery, Procrastinate and Dramatiq."""
+"""Parts of an App, by their names in other libraries."""
+_ARGUMENTS_ELSEWHERE = {
+    **dict.fromkeys(
+        ("backend", "broker", "connection", "connector", "result_backend"),
+        'the URL of PostgreSQL alone: rota.App("postgresql://…"), or ROTA_DATABASE_URL',
+    ),
+    **dict.fromkeys(("import_paths", "imports", "include"), 'jobs=["shop.mail:jobs"]'),
+    **dict.fromkeys(("concurrency", "queues"), "rota work --concurrency 20 --queue mail"),
+    "timezone": "an option of each schedule: tz=",
+}
+"""What other libraries call the arguments of an App."""
 
 
 class Synced(Record, frozen=True):
@@ -122,6 +142,7 @@ class App(Client):
     _metrics: Callable[[], str] | None = None
     """The text of a worker's `/metrics`; None: the port has none."""
 
+    @explains(_ARGUMENTS_ELSEWHERE)
     def __init__(
         self,
         url: DatabaseUrl | None = None,
@@ -140,7 +161,7 @@ class App(Client):
     ) -> None:
         self.schema = schema if schema is not None else os.environ.get("ROTA_SCHEMA") or "rota"
         self._release = release
-        self._module = sys._getframe(1).f_globals.get("__name__")
+        self._module = sys._getframe(2).f_globals.get("__name__")
         self._url = url
         try:
             self._lease_s = seconds(lease, name="lease", least=LEASE_S_MIN)
@@ -178,8 +199,9 @@ class App(Client):
 
         def __getattr__(self, name: str) -> Any:
             """Explain the names of other libraries."""
-            if name in _CALLED_HERE:
-                refuse_attribute("an App", name, _CALLED_HERE)
+            known = {**_CALLED_HERE, **find_in_namespaces(name)}
+            if name in known:
+                refuse_attribute("an App", name, known)
             return self.__getattribute__(name)  # with the error of a property, if one failed
 
     def __repr__(self) -> str:

@@ -7,8 +7,11 @@ TimeoutError: `except`, `retry_on` and `fatal_on` go by class.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NoReturn
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, NoReturn, TypeVar
+
+F = TypeVar("F", bound=Callable[..., None])
 
 
 class RotaError(Exception):
@@ -36,6 +39,24 @@ def refuse_attribute(of: str, name: str, called_here: Mapping[str, str]) -> NoRe
     """Raise AttributeError with Rota's name for another library's. Python adds similar names."""
     meant = f"; in Rota: {called_here[name]}" if name in called_here else ""
     raise AttributeError(f"{of} has no attribute {name!r}{meant}")
+
+
+def explains(called_here: Mapping[str, str]) -> Callable[[F], F]:
+    """Let an `__init__` raise UsageError with Rota's name for an argument of another library's."""
+
+    def decorate(init: Any) -> Any:
+        of = f"rota.{init.__qualname__.partition('.')[0]}"
+
+        @wraps(init)
+        def check_and_init(self: Any, /, *args: Any, **given: Any) -> None:
+            for name in given:
+                if name in called_here:
+                    raise UsageError(f"{of} takes no {name!r}; in Rota: {called_here[name]}")
+            init(self, *args, **given)
+
+        return check_and_init
+
+    return decorate
 
 
 def _suggest(nearest: str | None) -> str:

@@ -22,7 +22,7 @@ import typer
 
 from rota import logs
 from rota.cli.flags import spread
-from rota.cli.grammar import Root, explain_option, read_help
+from rota.cli.grammar import Root, explain_extra, explain_option, explain_value, read_help
 from rota.cli.output import json_line
 from rota.cli.process import leave, prepare
 from rota.declare.release import VERSION
@@ -181,10 +181,13 @@ def _fail_usage(error: BaseException, *, as_json: bool, logged: bool) -> int:
     meant = explain_option(option, context) if option and context else None
     if meant is not None:
         message = f"No such option: {option}: {meant}"
+    message = explain_value(message.rstrip("."))
+    if context is not None:
+        message = explain_extra(message, context)
     more = f"; see {context.command_path} --help" if context is not None else ""
     return _fail(
         error,
-        f"{message.rstrip('.')}{more}",
+        f"{message}{more}",
         2,
         as_json=as_json,
         logged=logged,

@@ -6,6 +6,8 @@ Daily verbs stand at the top: `rota work`. The answer to an unknown word says wh
 from __future__ import annotations
 
 import inspect
+import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from inspect import Parameter
@@ -59,6 +61,31 @@ def explain_option(option: str, context: Any) -> str | None:
     known = {name for parameter in context.command.params for name in parameter.opts}
     meant = known.intersection(_MEANT.get(option, ()))
     return f"did you mean {meant.pop()}?" if meant else None
+
+
+def explain_value(message: str) -> str:
+    """Return typer's message about a value in the words of the other messages."""
+    said = re.sub(r"Input should be ([^,]+)(?:, unable to parse .*)?", r"it must be \1", message)
+    return said.replace("a valid integer", "a whole number").replace("a valid ", "a ")
+
+
+def explain_extra(message: str, context: Any) -> str:
+    """Return typer's message about unexpected words; to arguments of a handler add their place."""
+    words = re.findall(r"(\w+)=([^\s)]*)", message)
+    takes = any("--payload" in parameter.opts for parameter in context.command.params)
+    if not words or not takes or "extra argument" not in message:
+        return message
+    return f"{message}: the handler's arguments are JSON: --payload '{_encode(words)}'"
+
+
+def _encode(words: list[tuple[str, str]]) -> str:
+    given: dict[str, Any] = {}
+    for name, text in words:
+        try:
+            given[name] = json.loads(text)
+        except ValueError:
+            given[name] = text
+    return json.dumps(given, ensure_ascii=False)
 
 
 def find_own(word: str, arguments: list[str]) -> Any:

@@ -75,6 +75,16 @@ class Client(BatchCalls, FindCalls, ActionCalls):
             yield {"meta": None if text is None else msgspec.json.decode(text)}
 
 
+def find_in_namespaces(name: str) -> dict[str, str]:
+    """Return where a client has a call of this name, if only its namespaces have it."""
+    calls = [
+        f"app.{place}.{name}"
+        for place, made in vars(Client).items()
+        if isinstance(made, cached_property) and name in vars(made.func)
+    ]
+    return {name: " or ".join(calls)} if calls and not name.startswith("_") else {}
+
+
 class DirectClient(Client):
     """A client of a database, without an App."""
 

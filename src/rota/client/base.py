@@ -11,11 +11,11 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 from rota.declare.job_type import JobType
 from rota.declare.payload import encode_untyped
-from rota.errors import PayloadError, UsageError
+from rota.errors import PayloadError, UsageError, refuse_attribute
 from rota.model.bounds import (
     KEY_MAX,
     NAME_MAX,
@@ -151,6 +151,14 @@ class Namespace:
         self._caller = caller
         self._run = caller._run
         self._arun = caller._arun
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Explain a call of the App that this part does not have."""
+            has_it = not name.startswith("_") and hasattr(type(self._caller), name)
+            here = {name: f"app.{name}"} if has_it else {}
+            refuse_attribute(f"{type(self).__name__!r} object", name, here)
 
 
 def _gives_way(connection: Any) -> bool:

@@ -135,14 +135,15 @@ class SenderOfJobs(Protocol):
 
 
 _CALLED_HERE = {
-    **dict.fromkeys(("delay", "defer", "send"), ".enqueue(…)"),
+    **dict.fromkeys(("delay", "defer", "send", "kiq", "schedule"), ".enqueue(…)"),
     **dict.fromkeys(
-        ("apply_async", "send_with_options", "configure", "options"),
+        ("apply_async", "send_with_options", "configure", "options", "kicker"),
         '.using(delay="1m", priority=5).enqueue(…)',
     ),
+    **dict.fromkeys(("run", "fn", "original_func"), "call the job type itself: send(user_id=1)"),
     **dict.fromkeys(("s", "si", "message"), ".new(…), a job for app.enqueue_many and app.batch"),
 }
-"""A job type's methods, by their names in Celery, Procrastinate and Dramatiq."""
+"""A job type's methods, by their names in other libraries."""
 
 
 class JobType(Generic[P, Q, R]):

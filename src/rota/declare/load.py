@@ -13,6 +13,11 @@ T = TypeVar("T")
 def load(reference: str, kind: type[T]) -> T:
     """Import an object. Raises ConfigurationError."""
     module, _, attribute = reference.partition(":")
+    if module.endswith(".py") or "/" in module:
+        module = module.removesuffix(".py").strip("./").replace("/", ".")
+        raise ConfigurationError(
+            f"{reference!r} must name a module, not a file: {module}:{attribute or 'app'}"
+        )
     if not module or not attribute or module.startswith("."):
         raise ConfigurationError(f"{reference!r} must be module:attribute, as in myproject.app:app")
     try:

@@ -33,6 +33,8 @@ class Codec:
     """The arguments of one job type as JSON. Encode and decode accept the JSON form of a type."""
 
     job_type: str
+    context: str | None = None
+    """The handler's parameter for the context, which is no field; None: it takes none."""
     names: frozenset[str]
     """The payload's fields: `from`, if the parameter is `from_`. So are all names here."""
     positional: tuple[str, ...]
@@ -114,6 +116,7 @@ class Codec:
             raise DeclarationError(
                 f"job type {job_type!r}: the handler's signature cannot be read: {error}"
             ) from None
+        context = None
         if takes_context:
             if not parameters or parameters[0].kind not in (
                 inspect.Parameter.POSITIONAL_ONLY,
@@ -123,13 +126,24 @@ class Codec:
                     f"job type {job_type!r}: takes_context=True needs a first, positional "
                     "parameter for the context"
                 )
-            del parameters[0]
+            context = parameters.pop(0).name
+        elif (
+            parameters
+            and parameters[0].name == "ctx"
+            and parameters[0].annotation is inspect.Parameter.empty
+        ):
+            raise DeclarationError(
+                f"job type {job_type!r}: ctx counts as an argument of the job: declare it with "
+                "takes_context=True, or annotate the parameter if the payload has it"
+            )
         known = getattr(inspect.unwrap(func), "__globals__", {})
         hints = {
             parameter.name: type_of(parameter, known, job_type=job_type) for parameter in parameters
         }
         kind = SealingCodec if any(list_private(hints)) else cls
-        return kind(job_type, parameters, hints)
+        codec = kind(job_type, parameters, hints)
+        codec.context = context
+        return codec
 
     def encode(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], index: int | None = None
@@ -240,9 +254,9 @@ class Codec:
                 raise PayloadError(self.job_type, str(name), why, index)
         for name in (*self.positional, *sorted(self.required)):
             if name in self.required and name not in given:
-                is_method = "self" in self.positional[:1]
-                hint = "; self counts as an argument, unless the type has takes_context=True"
-                raise PayloadError(self.job_type, name, f"missing{hint * is_method}", index)
+                first = next((n for n in self.positional[:1] if n in _NOT_OF_A_PAYLOAD), None)
+                hint = f"; {first} counts as an argument, unless the type has takes_context=True"
+                raise PayloadError(self.job_type, name, f"missing{hint * bool(first)}", index)
 
     def write(self, given: dict[str, Any], index: int | None = None) -> str:
         """Return the JSON text of values by field, such as an upgraded payload. Raises
@@ -263,7 +277,8 @@ class Codec:
         # inspect.Signature.bind would take longer than encoding and check together.
         if len(args) > len(self.positional):
             most = f"at most {plural(len(self.positional), 'positional argument')}, not {len(args)}"
-            raise PayloadError(self.job_type, None, f"the handler takes {most}", index)
+            context = "" if self.context is None else f"; {self._explain_context()}"
+            raise PayloadError(self.job_type, None, f"the handler takes {most}{context}", index)
         given = dict(zip(self.positional, args, strict=False)) if args else {}
         if self._fields:
             kwargs = {self._fields.get(name, name): kwargs[name] for name in kwargs}
@@ -273,7 +288,12 @@ class Codec:
         given.update(kwargs)
         return given
 
+    def _explain_context(self) -> str:
+        return f"with takes_context=True its first parameter, {self.context}, is the Context"
+
     def _advice(self, unknown: object) -> str:
+        if unknown == self.context:
+            return f"; {self._explain_context()}"
         near = difflib.get_close_matches(str(unknown), self.names, 1)
         if near:
             return f"; did you mean {near[0]!r}?"
@@ -352,6 +372,8 @@ class SealingCodec(Codec):
 
 
 _NONE: frozenset[str] = frozenset()
+_NOT_OF_A_PAYLOAD = frozenset({"context", "ctx", "self"})
+"""What a first parameter is called that no argument is meant for."""
 _UNENCODABLE = (TypeError, ValueError, OverflowError, RecursionError)
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 _WHERE = re.compile(r"(.*) - at (?:`key` in )?`\$(.*)`", re.DOTALL)

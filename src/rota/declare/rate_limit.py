@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rota.declare.key import PlainKeyFunction, check_function
 from rota.errors import DeclarationError, UsageError
@@ -19,6 +20,9 @@ BURST_SHARE = 10
 """The default burst is the limit divided by this number."""
 PAUSE_S_MAX = 36_525 * 86_400.0
 """The longest time until a burst is free again: instants that far ahead must exist."""
+
+_AS_TEXT = re.compile(r"\s*(\d+)\s*(?:/|per)\s*(\d*)\s*([smhd])[a-z]*\s*", re.IGNORECASE)
+"""Such as 10/m, 10/minute or 100 per 5 minutes."""
 
 CostFunction = Callable[..., int]
 
@@ -48,6 +52,18 @@ class RateLimit:
     cost: int | CostFunction = 1
     """How many starts a job counts for, 1 … burst: a number, or a function as `key`. Defaults to
     1."""
+
+    if not TYPE_CHECKING:
+
+        def __new__(cls, name: Any = None, limit: Any = None, *_: Any, **given: Any) -> RateLimit:
+            """Explain the text by which other libraries write a limit."""
+            if isinstance(limit, str) and (text := _AS_TEXT.fullmatch(limit)):
+                starts, per = text[1], f"{text[2] or 1}{text[3].lower()}"
+                raise DeclarationError(
+                    f"rate limit {name!r}: the limit and its window are two arguments: "
+                    f'rota.RateLimit({name!r}, {starts}, "{per}")'
+                )
+            return super().__new__(cls)
 
     def __post_init__(self) -> None:
         try:
@@ -96,6 +112,10 @@ class RateLimit:
         """Return its figures, for a person."""
         keyed = "each key" if self.key is not None else "all jobs together"
         return f"{self.limit} per {self.per} with a burst of {self.burst_max} for {keyed}"
+
+
+if not TYPE_CHECKING:  # as `inspect.signature` shall show it
+    RateLimit.__new__.__wrapped__ = RateLimit.__init__
 
 
 def check_limit_name(value: Any) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from rota.errors import AttemptCancelled, UsageError
+from rota.errors import AttemptCancelled, UsageError, explains
 from rota.model.awaited import OnFailure, check_on_failure, read_ids
 from rota.model.units import Duration, is_duration, seconds
 
@@ -33,6 +33,14 @@ class Failure(msgspec.Struct, frozen=True):
     """How long the server that answered asks to wait."""
     is_endpoint: bool = False
     """Whether a circuit breaker counts it."""
+
+
+_CALLED_HERE = {
+    **dict.fromkeys(("countdown", "delay", "defer", "eta", "when"), 'after="1m"'),
+    "exc": "raise rota.Retry() from error",
+    "max_retries": "max_attempts=, an option of the job type",
+}
+"""What other libraries call the arguments of Retry and Snooze."""
 
 
 class Outcome(Exception):
@@ -74,6 +82,7 @@ class Retry(Outcome):
     after_s: float | None
     """Seconds until the next attempt; None: the delay of the retry policy."""
 
+    @explains(_CALLED_HERE)
     def __init__(self, reason: str = "", *, after: Duration | None = None) -> None:
         given: object = reason
         if isinstance(given, int | float | timedelta) or is_duration(given):
@@ -94,6 +103,7 @@ class Snooze(Outcome):
     after_s: float
     """Seconds until the job runs again; less than 1 means 1."""
 
+    @explains(_CALLED_HERE)
     def __init__(self, after: Duration, reason: str = "") -> None:
         super().__init__(reason)
         self.after_s = seconds(after, name="after")

@@ -31,9 +31,12 @@ class RetryPolicy(ABC):
 
     def __post_init__(self) -> None:
         given: object = self.jitter
-        if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given < 1:
-            raise UsageError(f"jitter must be a number from 0 to below 1, not {self.jitter!r}")
-        self._check()
+        try:
+            if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given < 1:
+                raise UsageError(f"jitter must be a number from 0 to below 1, not {given!r}")
+            self._check()
+        except UsageError as error:
+            raise UsageError(f"rota.{type(self).__name__}: {error}") from None
 
     def _check(self) -> None:
         """Raise UsageError if a duration is out of range."""
@@ -149,7 +152,7 @@ class Delays(RetryPolicy):
 
     def _check(self) -> None:
         if not self.after:
-            raise UsageError('Delays needs at least one delay: Delays("1m", "5m", "30m", "2h")')
+            raise UsageError('give at least one delay, as in Delays("1m", "5m", "30m", "2h")')
         for step in self.after:
             _delay_s(step, "after")
 

@@ -42,6 +42,12 @@ def parse_url(url: str) -> dict[str, Any]:
                 "workers connect by libpq, which does not have it"
             ) from None
         # libpq quotes its input, up to the whole URL.
+        scheme = re.match(r"([a-z][a-z0-9+.-]*)://", url, re.IGNORECASE)
+        if scheme is not None and scheme[1] not in ("postgresql", "postgres"):
+            raise ConfigurationError(
+                f"Rota needs PostgreSQL; this URL is of {scheme[1]}: it must look like "
+                "postgresql://user:password@host:5432/name"
+            ) from None
         reason = str(error).partition('"')[0].strip().rstrip(":")
         raise ConfigurationError(
             f"the database URL cannot be read ({reason} …): it must look like "

@@ -1,0 +1,66 @@
+"""Who uses the words of another library is told Rota's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import rota
+from rota.cli.grammar import explain_value
+from rota.errors import RotaError
+
+app = rota.App("postgresql:///x")
+later: Any = rota
+calls: Any = app
+
+
+@app.job
+def method(self: Any, x: int) -> None: ...
+
+
+@app.job(takes_context=True)
+def contextual(x: Any) -> None: ...
+
+
+@app.job("bare")
+def bare(context: Any, x: int) -> None: ...
+
+
+unchecked: Any = {"method": method, "contextual": contextual, "bare": bare}
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: later.Queue, "in Rota: rota.App"),
+        (lambda: calls.enqueue_in, r"in Rota: job_type.using\(delay="),
+        (lambda: calls.discard, "in Rota: app.jobs.discard"),
+        (lambda: calls.jobs.cancel, "in Rota: app.cancel"),
+        (lambda: unchecked["method"].kiq, r"in Rota: .enqueue\(…\)"),
+        (lambda: unchecked["method"].enqueue(1), "'x': missing; self counts as an argument"),
+        (lambda: unchecked["bare"].enqueue(1), "'x': missing; context counts as an argument"),
+        (lambda: unchecked["contextual"].enqueue(1), "its first parameter, x, is the Context"),
+        (lambda: unchecked["contextual"].enqueue(x=1), "its first parameter, x, is the Context"),
+        (lambda: app.job("t")(lambda ctx, x: None), "ctx counts as an argument of the job"),
+        (lambda: later.App(broker="x"), "rota.App takes no 'broker'; in Rota: the URL"),
+        (lambda: later.Retry("x", countdown=60), "takes no 'countdown'; in Rota: after="),
+        (lambda: later.RateLimit("x", "100 per 5 minutes"), r"RateLimit\('x', 100, \"5m\"\)"),
+        (lambda: later.Delays(1, 2), "rota.Delays: after must be a timedelta"),
+        (lambda: rota.App("mysql://a:b@c/d").find(), "Rota needs PostgreSQL; this URL is of mysql"),
+        (lambda: rota.App(jobs=["shop/good.py:jobs"]), "not a file: shop.good:jobs"),
+    ],
+)
+def test_a_word_of_another_library_is_answered_with_rota_s(
+    call: Callable[[], Any], said: str
+) -> None:
+    with pytest.raises((RotaError, AttributeError), match=said):
+        call()
+
+
+def test_a_value_of_the_wrong_kind_is_said_in_plain_words() -> None:
+    said = "Input should be a valid integer, unable to parse string as an integer"
+    assert explain_value(f"Invalid value for 'ID': {said}") == (
+        "Invalid value for 'ID': it must be a whole number"
+    )

@@ -210,10 +210,12 @@ class JobHandedBack(JobEvent, frozen=True, kw_only=True):
     """Seconds until it may be claimed again; None: its `run_at` stays, or the database chose it."""
     waits_for: str | None
     """The rate limit, as in `job.waits_for`; None: there is none."""
+    was_stopped: bool = False
+    """Whether its handler had begun, and the worker stopped it."""
 
     @property
     def level_now(self) -> int:
-        return self.level if self.run_in_s is None else logging.DEBUG  # thousands at once
+        return self.level if self.was_stopped else logging.DEBUG  # thousands at once
 
     def _describe(self) -> str:
         for_s = "" if self.run_in_s is None else f" for {self.run_in_s:.1f} s"

@@ -475,13 +475,17 @@ class Finisher(Service):
             return JobSnoozed.of(*of, run_in_s=transition.delay_s or 0.0, reason=transition.reason)
         if transition.awaits is not None:
             return JobWaiting.of(*of, awaited=transition.awaits.jobs)
-        why = transition.reason
+        why, was_stopped = transition.reason, False
         if isinstance(attempt.outcome, Interrupted):
-            why = attempt.outcome.why
+            why, was_stopped = attempt.outcome.why, True
         elif why is None:
             why = f"its payload does not fit this release: {failure.message}"
         return JobHandedBack.of(
-            *of, why=why, run_in_s=transition.delay_s, waits_for=transition.waits_for
+            *of,
+            why=why,
+            run_in_s=transition.delay_s,
+            waits_for=transition.waits_for,
+            was_stopped=was_stopped,
         )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import rota
+from rota.cli.breakers import _split
 from rota.cli.grammar import explain_value
 from rota.errors import RotaError
 
@@ -64,3 +65,9 @@ def test_a_value_of_the_wrong_kind_is_said_in_plain_words() -> None:
     assert explain_value(f"Invalid value for 'ID': {said}") == (
         "Invalid value for 'ID': it must be a whole number"
     )
+
+
+def test_a_breaker_is_named_as_the_list_prints_it() -> None:
+    assert _split("webhook crm", None) == ("webhook", "crm")
+    assert _split("webhook", "crm one") == ("webhook", "crm one")
+    assert _split("webhook", None) == ("webhook", None)

@@ -77,7 +77,7 @@ def trip(
 
     Running jobs continue.
     """
-    lasts = lasting.read()
+    lasts, (name, key) = lasting.read(), _split(name, key)
     with actor.session() as opened:
         opened.breakers.trip(name, key, **lasts, why=actor.why, by=actor.by)
     until = f"until {lasting.until or 'it is reset'}"
@@ -96,11 +96,18 @@ def reset(
 
     Does nothing, and says so, if the breaker was closed without failures.
     """
+    name, key = _split(name, key)
     with actor.session() as opened:
         closed = opened.breakers.reset(name, key, why=actor.why, by=actor.by)
     keys = f" ({plural(closed, 'key')})" if key is None and closed > 1 else ""
     did = f"is closed{keys}" if closed else "was closed, without failures"
     actor.say({"name": name, "key": key, "reset": closed}, f"{_name(name, key)} {did}")
+
+
+def _split(name: str, key: str | None) -> tuple[str, str | None]:
+    """Return a breaker's name and key, which the list shows as one text; no name has a blank."""
+    first, _, rest = name.partition(" ")
+    return (first, rest) if key is None and rest else (name, key)
 
 
 def _name(name: str, key: str | None) -> str:

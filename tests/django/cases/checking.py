@@ -6,11 +6,13 @@ from typing import Any
 from unittest import mock
 
 from django.core.checks import run_checks
+from django.core.exceptions import ImproperlyConfigured
 from django.db import connection, connections
 from django.test import SimpleTestCase, TestCase, override_settings
 
 from rota.integrations.django import RotaBackend, django_app
 from rota.integrations.django.checks import check_schema, check_settings, check_types
+from tests.django.shop.tasks import count_mail
 
 
 def _list(found: list[Any]) -> list[tuple[str, str]]:
@@ -57,6 +59,8 @@ class SettingsTest(SimpleTestCase):
         assert RotaBackend("default", {}).check() == []
         with mock.patch("django.apps.apps.is_installed", return_value=False):
             assert [message.id for message in RotaBackend("default", {}).check()] == ["rota.E003"]
+            with self.assertRaisesMessage(ImproperlyConfigured, "TASKS names Rota, and INSTALLED"):
+                count_mail.enqueue(1)
 
 
 class SchemaTest(TestCase):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.apps import apps
 from django.core.checks import Error
+from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 from django.utils.timezone import is_naive, make_aware, now
 
@@ -106,6 +107,8 @@ class RotaBackend(BaseTaskBackend):
     def validate_task(self, task: Task[..., Any]) -> None:
         """Refuse a task that cannot be run; declare its job type."""
         super().validate_task(task)
+        if apps.apps_ready and (lacking := self.check()):  # `manage.py check` may not ask
+            raise ImproperlyConfigured(lacking[0].msg)
         key = getattr(task, "key", None)
         if key is not None and not callable(key):
             raise InvalidTask(f"The key of a task is a function, not {key!r}.")

@@ -61,6 +61,9 @@ def test_a_call_to_the_network_with_the_default_timeout_is_found(handler: Any) -
 def nothing(n: int) -> None: ...
 
 
+def sweep() -> None: ...
+
+
 def with_effect(ctx: rota.Context) -> None:
     with ctx.effect("key"):
         pass
@@ -82,6 +85,8 @@ def with_file() -> None:
 def test_a_type_that_is_retried_without_key_or_effect_is_found() -> None:
     assert hints(nothing) == ["repeated"]
     assert hints(nothing, max_attempts=1) == []
+    assert hints(sweep) == [], "a schedule's job without arguments has no key to give"
+    assert hints(call) == ["repeated", "timeout"]
     assert hints(nothing, unique=lambda n: f"n:{n}") == []
     for guarded in (with_effect, with_step_further_down, with_file):
         assert hints(guarded) == []

@@ -91,8 +91,11 @@ def _check_types(app: App, *, as_json: bool) -> None:
         facts = [hint._asdict() for hint in hints]
         print_json({"status": "ok", "rules": [], "hints": facts, "error": None})
         return
-    for hint in hints:
-        typer.echo(f"{hint.place}: {hint.job_type!r} {hint.message}")
+    for cure in dict.fromkeys(hint.cure for hint in hints):
+        for hint in hints:
+            if hint.cure == cure:
+                typer.echo(f"{hint.place}: {hint.job_type!r} {hint.message}")
+        typer.echo(f"    {cure}")
     typer.echo(f"{plural(len(types), 'job type')}, {plural(len(hints), 'hint')}")
 
 

@@ -40,24 +40,29 @@ class Hint(NamedTuple):
     """File and line of the handler."""
     about: Literal["repeated", "timeout", "expires"]
     message: str
-    """The problem and its cure."""
+    """The problem."""
+    cure: str
 
 
 def find_hints(types: Iterable[Declaration]) -> list[Hint]:
     """Return what may be missing from job types, in their order; nothing of Rota's own kinds."""
     return [
-        Hint(job_type.name, str(job_type.place), about, message)
+        Hint(job_type.name, str(job_type.place), about, message, cure)
         for job_type in types
         if not job_type.func.__module__.startswith("rota.")
-        for about, message in _judge(job_type, *_read(job_type.func))
+        for about, message, cure in _judge(job_type, *_read(job_type.func))
     ]
 
 
 def _judge(
     job_type: Declaration, names: set[str], modules: set[str]
-) -> Iterator[tuple[Literal["repeated", "timeout", "expires"], str]]:
+) -> Iterator[tuple[Literal["repeated", "timeout", "expires"], str, str]]:
     options = job_type.options
-    if options.max_attempts > 1 and options.key is None and not names & GUARDS:
+    network = _find_first(NETWORK, names, modules)
+    # Without arguments and network it is what a schedule runs to tidy up: it has no key to give.
+    is_sweep = not job_type.codec.names and network is None and job_type.chunk is None
+    may_repeat = options.max_attempts > 1 and options.key is None and not names & GUARDS
+    if may_repeat and (not is_sweep or run_program.__name__ in names):
         advice = (
             "let it run once, with max_attempts=1"
             if run_program.__name__ in names
@@ -65,20 +70,20 @@ def _judge(
         )
         yield (
             "repeated",
-            f"has up to {options.max_attempts} attempts, and neither a key nor an effect: unless a "
-            f"second run changes nothing, {advice}",
+            f"has up to {options.max_attempts} attempts, and neither a key nor an effect",
+            "A job may run twice, after an error or a crash. Unless a second run changes nothing, "
+            f"{advice}.",
         )
-    network = _find_first(NETWORK, names, modules)
     if network is not None and options.timeout_s >= _TIMEOUT_S:
         yield (
             "timeout",
-            f"uses {network}, and an attempt may take {words(options.timeout_s)}: give timeout=, "
-            'such as "15s"',
+            f"uses {network}, and an attempt may take {words(options.timeout_s)}",
+            'Give timeout=, such as "15s".',
         )
     said = re.split(r"[^a-z]+", f"{job_type.name} {job_type.func.__name__}".lower())
     mail = _find_first(MAIL, names, modules)
     if options.expires_s is None and (_MAILS & {*said} or mail is not None):
-        yield "expires", 'seems to send mail, maybe days late: give expires=, such as "24h"'
+        yield "expires", "seems to send mail, maybe days late", 'Give expires=, such as "24h".'
 
 
 def _find_first(known: Iterable[str], names: set[str], modules: set[str]) -> str | None:

@@ -61,6 +61,11 @@ def check_types(**_: Any) -> list[CheckMessage]:
     """List what may be missing from job types."""
     hints = find_hints(find_app()._declarations.types.values())
     return [
-        Warning(f"{hint.job_type!r} {hint.message}", obj=hint.place, id=HINTS[hint.about])
+        Warning(
+            f"{hint.job_type!r} {hint.message}",
+            hint=hint.cure,
+            obj=hint.place,
+            id=HINTS[hint.about],
+        )
         for hint in hints
     ]

@@ -45,6 +45,9 @@ def test_a_key_that_commits_while_its_type_is_being_renamed_is_still_taken_and_e
     assert connection.execute("select expires_at is not null from rota.idempotency").fetchall() == [
         (True,)
     ]
+    assert not _put(connection, "new", "u1")
+    connection.execute("update rota.idempotency set job_type = 'old', expires_at = rota.clock()")
+    assert _put(connection, "new", "u1")
 
 
 @rule("M32")

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from rota import embedded
 from rota.client import Client, find_in_namespaces
+from rota.client.both import in_thread
 from rota.client.schedules import declare_and_plan
 from rota.declare.around import (
     Around,
@@ -323,6 +324,8 @@ class App(Client):
         self._warn_in_loop()
         url = self._find_url() or embedded.start()
         return migrate.migrate(url, self.schema, self._declarations.packages)
+
+    amigrate = in_thread(migrate)
 
     def sync(self) -> Synced:
         """Declare the job types and schedules of this App in the database. Return their names.

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import rota
+from rota.kinds.webhook import Webhooks
 from tests.support.rules import rule
 
 
@@ -185,6 +186,23 @@ async def test_every_call_that_would_block_a_running_loop_names_its_twin() -> No
         said = f"{verb}() blocks the running event loop; await a{verb}() instead"
         with pytest.raises(RuntimeWarning, match=re.escape(said)):
             call(*given, **named, **({"priority": 1} if verb == "reschedule" else {}))
+
+
+async def test_an_async_application_migrates_without_blocking_its_loop(database: str) -> None:
+    app = rota.App(database, schema="twin")
+    app.job("work")(lambda: None)
+    assert (await app.amigrate()).applied
+    await app.aenqueue("work", {})
+    assert not (await app.amigrate()).applied
+    await app.aclose()
+
+
+async def test_a_call_without_a_twin_that_would_block_a_running_loop_names_a_thread() -> None:
+    hooks = Webhooks()
+    rota.App("postgresql://127.0.0.1:1/nowhere", jobs=[hooks.jobs])
+    said = "pause() blocks the running event loop; await asyncio.to_thread(pause, …) instead"
+    with pytest.raises(RuntimeWarning, match=re.escape(said)):
+        hooks.pause("crm")
 
 
 @rule("M85", "M87")

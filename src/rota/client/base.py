@@ -123,9 +123,11 @@ class Caller(ABC):
             return
         if _gives_way(connection):
             return
-        verb, level = _find_call()
+        owner, verb, level = _find_call()
+        has_twin = hasattr(type(owner), f"a{verb}")
+        advice = f"a{verb}()" if has_twin else f"asyncio.to_thread({verb}, …)"
         warnings.warn(
-            f"{verb}() blocks the running event loop; await a{verb}() instead",
+            f"{verb}() blocks the running event loop; await {advice} instead",
             RuntimeWarning,
             stacklevel=level,
         )
@@ -135,7 +137,7 @@ class Caller(ABC):
         """Warn of a job type that this program lacks, if it has one of almost the same name."""
         meant = self._find_misspelled(name)
         if meant is not None:
-            _, level = _find_call()
+            level = _find_call()[-1]
             warnings.warn(
                 f"the App declares no job type {name!r}; did you mean {meant!r}? "
                 "The job waits until a worker declares it",
@@ -167,15 +169,16 @@ def _gives_way(connection: Any) -> bool:
     return bool(getattr(dialect, "is_async", False))
 
 
-def _find_call() -> tuple[str, int]:
-    """Return the method that the application called, and the level of its line."""
-    frame, verb, level = sys._getframe(2), "", 2
+def _find_call() -> tuple[object, str, int]:
+    """Return the method that the application called, after its object, and the level of its
+    line."""
+    frame, called, level = sys._getframe(2), sys._getframe(2), 2
     while (
         frame.f_back is not None
         and str(frame.f_globals.get("__name__")).partition(".")[0] == "rota"
     ):
-        frame, verb, level = frame.f_back, frame.f_code.co_name, level + 1
-    return verb, level
+        frame, called, level = frame.f_back, frame, level + 1
+    return called.f_locals.get("self"), called.f_code.co_name, level
 
 
 def refuse_unknown(options: Options, known: type[Options]) -> Options:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable, Coroutine
 from types import FunctionType
@@ -47,6 +48,17 @@ def awaitable(method: Both[P, T]) -> Awaitable[P, T]:
     return made
 
 
+def in_thread(call: Callable[Concatenate[Any, P], T]) -> Awaitable[P, T]:
+    """Return the awaited method of a call that is no operation: it runs in a thread."""
+    run = asyncio.to_thread
+
+    async def acall(self: Any, /, *args: Any, **named: Any) -> Any:
+        return await run(call, self, *args, **named)
+
+    made: Awaitable[P, T] = _name_awaited(acall, call)
+    return made
+
+
 def _make(define: Any, **options: Unpack[RunOptions]) -> Any:
     signature = inspect.signature(define)
     joins = "connection" in signature.parameters
@@ -59,12 +71,17 @@ def _make(define: Any, **options: Unpack[RunOptions]) -> Any:
         connection = named.get("connection") if joins else None
         return await self._arun(define(self, *args, **named), connection, **options)
 
+    doc = inspect.cleandoc(define.__doc__ or "")
+    made: Any = _name(call, define, signature, define.__name__, doc)
+    made.awaited = _name_awaited(acall, define)
+    return made
+
+
+def _name_awaited(body: Any, define: Any) -> Any:
     name, doc = define.__name__, inspect.cleandoc(define.__doc__ or "")
     first = doc.partition("\n\n")[0]
-    made: Any = _name(call, define, signature, name, doc)
     doc = f"{first}\n\nAs `{name}`, to be awaited."
-    made.awaited = _name(acall, define, signature, f"a{name}", doc)
-    return made
+    return _name(body, define, inspect.signature(define), f"a{name}", doc)
 
 
 def _name(body: Any, define: Any, signature: inspect.Signature, name: str, doc: str) -> Any:

@@ -138,7 +138,7 @@ class Producer:
         drawn = [self._new(MEMBERS) for _ in range(self._chance.randint(*BATCH))]
         follow = gather.new(n=drawn[0][0])
         then: Any = self._chance.choice([follow, {"succeeded": follow, "failed": follow}, None])
-        on_failure = self._chance.choice(["continue", "wait"])
+        on_failure: Any = self._chance.choice(["continue", "wait"])
         made = self._until_answered(
             "batch",
             lambda: self._app.batch([new for _, new in drawn], then=then, on_failure=on_failure),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -27,7 +27,7 @@ from rota.client.requests import ActionResult, make_request, sort_answers
 from rota.declare.connection import AsyncConnection, Connection
 from rota.declare.job_type import NewJob
 from rota.errors import BatchNotFound, UsageError
-from rota.model.awaited import JobResult
+from rota.model.awaited import JobResult, OnFailure
 from rota.model.batch import Batch
 from rota.model.bounds import check_choice, check_integer
 from rota.model.job import Action, Enqueued
@@ -63,7 +63,7 @@ class BatchCalls(EnqueueCalls):
         /,
         *,
         then: Then | None = None,
-        on_failure: str = "continue",
+        on_failure: OnFailure = "continue",
         parent: int | None = None,
         connection: Connection | UnsetType = UNSET,
     ) -> NewBatch:
@@ -99,7 +99,7 @@ class BatchCalls(EnqueueCalls):
         /,
         *,
         then: Then | None = None,
-        on_failure: str = "continue",
+        on_failure: OnFailure = "continue",
         parent: int | None = None,
         connection: AsyncConnection | UnsetType = UNSET,
     ) -> NewBatch:
@@ -246,12 +246,12 @@ def _refuse_no_batch(id_: int | None, jobs: builtins.list[Enqueued]) -> NewBatch
 class _BatchRequest(msgspec.Struct, frozen=True):
     jobs: builtins.list[NewJob]
     then: Mapping[str, NewJob]
-    on_failure: str
+    on_failure: OnFailure
     parent: int | None
 
 
 def _read_request(
-    jobs: Iterable[NewJob], then: Then | None, on_failure: str, parent: int | None
+    jobs: Iterable[NewJob], then: Then | None, on_failure: OnFailure, parent: int | None
 ) -> _BatchRequest:
     if then is None:
         following: dict[str, NewJob] = {}
@@ -264,7 +264,7 @@ def _read_request(
         if outcome not in OUTCOMES:
             raise UsageError(f"then: the outcomes are {', '.join(OUTCOMES)}, not {outcome!r}")
         check_job(job, f"then[{outcome!r}]")
-    check_choice(on_failure, "on_failure", ("continue", "wait"))
+    check_choice(on_failure, "on_failure", get_args(OnFailure))
     if parent is not None:
         check_id(parent)
     return _BatchRequest(list_jobs(jobs), following, on_failure, parent)

@@ -83,8 +83,9 @@ def survey(document: dict[str, Any]) -> str:
         *(f"SKIPPED: {name}: {why}" for name, why in document["skipped"].items()),
     ]
     if losses:
-        head = ["| what | ahead | its figure | Rota |", "|---" * 4 + "|"]
-        rows = [f"| {' | '.join(row)} |" for row in losses]
+        lacks = _find_lacks(document, tables)
+        head = ["| what | ahead | its figure | Rota | what it lacks |", "|---" * 5 + "|"]
+        rows = [f"| {' | '.join([*row, lacks[row[1]]])} |" for row in losses]
         parts += ["Another system, in some setup, is ahead of Rota in:", "\n".join(head + rows)]
     parts += [
         "No other system is ahead in the other questions:",
@@ -114,6 +115,29 @@ def summarise(document: dict[str, Any]) -> str:
             speeds = [Speed(**speed) for speed in measured]
             parts.append(f"Before, between and after these rounds: {describe_speeds(speeds)}.")
     return "\n\n".join(parts) + "\n"
+
+
+def _find_lacks(document: dict[str, Any], tables: dict[tuple[str, str], Figures]) -> dict[str, str]:
+    """Return what each system with a setup does not keep, of what Rota keeps."""
+    late = _find_late(tables)
+    lacks: dict[str, str] = {}
+    for system in document["systems"]:
+        name = system["name"]
+        taken = late.get(name)
+        fence = [] if taken == 0 else ["a fence" if taken else "a fence, as far as was shown"]
+        durable = [] if system["durable"] == "each commit" else ["durable commits"]
+        for setup in system["setups"]:
+            kept = setup["history"]
+            history = [] if kept == "kept" else [f"history: {kept}"]
+            lacks[f"{name}, {setup['name']}"] = "; ".join([*durable, *fence, *history]) or "nothing"
+    return lacks
+
+
+def _find_late(tables: dict[tuple[str, str], Figures]) -> dict[str, int | None]:
+    """Return how many late writes each system took; None: it was not shown."""
+    return {
+        figure["system"]: figure["value"] for figure in tables.get(FENCED, []) if figure["is_lead"]
+    }
 
 
 def _write_table(title: str, asked: dict[str, Figures]) -> str:
@@ -151,9 +175,7 @@ def _promise(document: dict[str, Any], tables: dict[tuple[str, str], Figures]) -
     lead = {
         figure["system"]: figure["setup"] for figure in document["figures"] if figure["is_lead"]
     }
-    late = {
-        figure["system"]: figure["value"] for figure in tables.get(FENCED, []) if figure["is_lead"]
-    }
+    late = _find_late(tables)
     lines = ["| system | settings | history of a success | fenced | durable |", "|---" * 5 + "|"]
     for system in document["systems"]:
         name = system["name"]

@@ -83,7 +83,7 @@ _ARGUMENTS_ELSEWHERE = {
     ),
     **dict.fromkeys(("import_paths", "imports", "include"), 'jobs=["shop.mail:jobs"]'),
     **dict.fromkeys(("concurrency", "queues"), "rota work --concurrency 20 --queue mail"),
-    "timezone": "an option of each schedule: tz=",
+    "timezone": "an option of each schedule: timezone=",
 }
 """What other libraries call the arguments of an App."""
 

@@ -20,7 +20,7 @@ INBOX, DONE = Path(__file__).parent / "inbox", Path(__file__).parent / "done"
 
 # The key is held while the job is queued, runs or is retried: asking twice reads a file once, and
 # another file of the name can come tomorrow.
-@app.job(unique=rota.Unique(lambda name: name, scope="live"), retry=rota.Delays("1m", "5m", "30m"))
+@app.job(unique=rota.Unique("{name}", scope="live"), retry=rota.Delays("1m", "5m", "30m"))
 def take_in(name: str) -> int:
     """Read a file that came, and put it aside:
 

@@ -22,7 +22,7 @@ def pay_cart(connection: psycopg.Connection[Any], cart: int) -> None:
 
 
 @app.job(
-    unique=lambda cart: f"cart:{cart}",
+    unique="cart:{cart}",
     expires="1d",
     on_expired="drop",
     takes_context=True,

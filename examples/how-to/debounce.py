@@ -10,7 +10,7 @@ app = rota.App()
 
 
 @app.job(
-    unique=rota.Unique(lambda doc: f"index:{doc}", scope="pending", on_duplicate="postpone"),
+    unique=rota.Unique("index:{doc}", scope="pending", on_duplicate="postpone"),
     takes_context=True,
 )
 def index_doc(ctx: rota.Context, doc: int) -> None:
@@ -33,7 +33,7 @@ def save_doc(connection: psycopg.Connection[Any], doc: int, text: str) -> None:
 # Ten minutes after the first event: what comes meanwhile goes into the same digest.
 
 
-@app.job(unique=rota.Unique(lambda user: f"digest:{user}", scope="pending"), takes_context=True)
+@app.job(unique=rota.Unique("digest:{user}", scope="pending"), takes_context=True)
 def make_digest(ctx: rota.Context, user: int) -> int:
     with ctx.transaction() as connection:
         rows = connection.execute(

@@ -10,12 +10,12 @@ app = rota.App()
 site = FastAPI(lifespan=asgi.lifespan(app))
 
 
-@app.job(unique=rota.Unique(lambda account: f"export:{account}", scope="live"))
+@app.job(unique=rota.Unique("export:{account}", scope="live"))
 def export_orders(account: int) -> str:
     return f"orders of {account}"
 
 
-@app.job(unique=lambda order: f"charge:{order}", takes_context=True, timeout="30s")
+@app.job(unique="charge:{order}", takes_context=True, timeout="30s")
 def charge(ctx: rota.Context, order: int) -> str:
     key = f"charge:{order}"
     return ctx.effect(key).call(pay, order, key)

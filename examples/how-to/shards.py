@@ -15,7 +15,7 @@ def find_url() -> str:
 app = rota.App(find_url, require_connection=True)
 
 
-@app.job(unique=lambda number, account: f"invoice:{number}", ordered=lambda account: account)
+@app.job(unique="invoice:{number}", ordered="{account}")
 def send_invoice(number: int, account: str) -> None:
     with rota.context().transaction() as connection:
         connection.execute("insert into invoice values (%s, %s)", [number, account])

@@ -56,13 +56,13 @@ def test_an_option_out_of_range_is_refused_by_the_names_of_job_type_and_option(o
 @rule("M12", "M51", "M60")
 def test_a_group_of_options_refuses_a_value_out_of_range() -> None:
     wrong: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
-        (rota.Unique, {"key": "user_id"}, "the key of unique must be a function"),
+        (rota.Unique, {"key": "user_id"}, "the key of unique must be a text with"),
         (rota.Unique, {"on_duplicate": "ignore"}, "on_duplicate must be 'keep' or"),
         (rota.Unique, {"scope": "once"}, "scope must be 'ttl'"),
         (rota.Unique, {"ttl": 90}, "ttl must be a timedelta or a string"),
         (rota.Unique, {"ttl": "-1d"}, "ttl must not be negative"),
         (rota.Unique, {"ttl": "1d", "scope": "pending"}, 'ttl needs scope="ttl"'),
-        (rota.Ordered, {"key": "invoice"}, "the key of ordered must be a function"),
+        (rota.Ordered, {"key": "invoice"}, "the key of ordered must be a text with"),
         (rota.Ordered, {"capacity": 0}, "capacity must be a whole number from 1 to 1,000"),
         (rota.Ordered, {"capacity": 1_001}, "capacity must be a whole number from 1 to 1,000"),
         (rota.Ordered, {"while_retrying": "keep"}, "while_retrying must be 'hold' or 'release'"),

@@ -25,7 +25,7 @@ from tests.support.rules import rule
         ({"per": 60}, "per must be"),
         ({"per": "50ms"}, "per must be at least 100 ms"),
         ({"burst": 11}, "burst must be a whole number from 1 to 10, not 11"),
-        ({"key": "account"}, "key must be a function"),
+        ({"key": "account"}, "key must be a text with names"),
         ({"burst": 2, "cost": 3}, "from 1 to 2, not 3: a job costs the burst at most"),
         ({"limit": 100, "per": "366d", "burst": 100}, "more than a hundred years"),
     ],

@@ -87,6 +87,37 @@ def test_the_function_gets_the_arguments_as_the_handler_will_get_them(app: rota.
     assert loose.enqueue("2026-11-30") == rota.Enqueued(first.id, False, "queued")
 
 
+@rule("M51")
+def test_a_text_makes_the_key_of_the_arguments_that_it_names(
+    app: rota.App, shared: Connection
+) -> None:
+    @app.job("report", unique="report:{day:%Y-%m}:{of}", ordered=rota.Ordered("{of}"))
+    def report(day: date, of: str | None = "all") -> None: ...
+
+    first = report.enqueue(date(2026, 11, 1))
+    assert report.enqueue(date(2026, 11, 30)).id == first.id
+    with pytest.raises(rota.UsageError, match=r"text 'report:.*: of is None; .* nothing was ins"):
+        report.enqueue(date(2026, 11, 1), None)
+    assert _keys(shared) == ["report:2026-11:all"]
+
+
+@rule("M51")
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("w:{userid}", "takes 'userid', which is no argument of the handler; it takes user_id"),
+        ("w:{user_id.name}", r"has \{user_id.name\}"),
+        ("w:{}", r"has \{\}"),
+        ("w:{user_id", "cannot be read"),
+    ],
+)
+def test_a_text_that_makes_no_key_is_refused_at_its_declaration(text: str, says: str) -> None:
+    with pytest.raises(rota.errors.DeclarationError, match=f"the key text '.*' {says}"):
+
+        @rota.Jobs().job("welcome", unique=text)
+        def welcome(user_id: int) -> None: ...
+
+
 async def _async_key(user_id: int) -> str:
     return f"{user_id}"
 

@@ -32,7 +32,7 @@ PAGE = 250
 @app.job(
     priority=-10,
     unique=rota.Unique(lambda day: day.isoformat(), scope="pending"),
-    ordered=lambda day: f"sales:{day}",  # one at a time: the later one has the last word
+    ordered="sales:{day}",  # one at a time: the later one has the last word
 )
 def update_sales(day: date) -> dict[str, int]:
     """Add up what was sold on a day. Purchases that come before it begins share one run."""
@@ -53,7 +53,7 @@ def at_seven(day: date) -> datetime:
     return datetime.combine(day, time(7), UTC)
 
 
-@app.job(unique=lambda user_id, monday: f"{user_id}:{monday}", takes_context=True)
+@app.job(unique="{user_id}:{monday}", takes_context=True)
 def weekly_report(ctx: rota.Context, user_id: int, monday: date) -> None:
     """Write the report of the week before `monday`, and enqueue the next one: row, job and success
     of this one are one transaction, so the chain neither breaks nor forks."""

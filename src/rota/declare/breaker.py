@@ -27,9 +27,9 @@ class Breaker:
     """1 … 200 printable characters without blanks. Job types with the same name share the breaker.
     Defaults to the job type's name."""
     key: PlainKeyFunction | None = None
-    """A function of the handler's arguments that it names, as in `lambda url:
-    urlsplit(url).hostname`. It makes the key of the endpoint at the enqueue; where it raises,
-    nothing is inserted. Each key is a breaker of its own. Defaults to none: one breaker."""
+    """What makes the key of the endpoint at the enqueue: a function of the handler's arguments, as
+    in `lambda url: urlsplit(url).hostname`, or a text with their names. Where it raises, nothing is
+    inserted. Each key is a breaker of its own. Defaults to none: one breaker."""
     failures: int = 5
     """Failures `within` the time, 1 … 1,000, that open the breaker."""
     within: Duration = "1m"
@@ -42,7 +42,7 @@ class Breaker:
     def __post_init__(self) -> None:
         if self.name is not None:
             _check_name(self.name)
-        check_function(self.key, "the breaker's key", "account: account")
+        check_function(self.key, "the breaker's key", "{account}")
         check_integer(self.failures, "failures", 1, FAILURES_MAX)
         _TIME.check(self.within, "within")
         if _TIME.check(self.max_open, "max_open") < _TIME.check(self.open_for, "open_for"):

@@ -96,7 +96,7 @@ class Declaration:
         """The name and the former names."""
         return self.name, *self.options.aliases
 
-    def _make_maker(self, option: str, func: Callable[..., Any] | None) -> KeyMaker | None:
+    def _make_maker(self, option: str, func: Callable[..., Any] | str | None) -> KeyMaker | None:
         if func is None:
             return None
         return KeyMaker(

@@ -12,7 +12,8 @@ from rota.declare.option import OptionKind, choice, duration, whole
 from rota.errors import UsageError
 from rota.model.units import Duration, Size, size_bytes
 
-KeyFunction = Callable[..., str]
+KeyFunction = Callable[..., str] | str
+"""A function of the handler's arguments, or a text with their names: "welcome:{user_id}"."""
 Scope = Literal["ttl", "live", "pending"]
 OnDuplicate = Literal["keep", "replace", "postpone", "raise"]
 WhileRetrying = Literal["hold", "release"]
@@ -25,8 +26,8 @@ MEMORY_BYTES_MIN = 16 * 1024**2
 
 
 def _function(example: str) -> OptionKind:
-    check = partial(check_function, example=f"user_id: f'{example}'")
-    return OptionKind("function", "takes arguments of the handler, by name", check)
+    check = partial(check_function, example=example)
+    return OptionKind("text or function", "takes arguments of the handler, by name", check)
 
 
 def _check_memory(value: Any, name: str) -> int | None:
@@ -50,9 +51,9 @@ class Unique:
     """
 
     key: KeyFunction | None = None
-    """A function that makes each job's key from the handler's arguments that it names, as in
-    `lambda user_id: f"welcome:{user_id}"`. A key that a call gives counts instead. Defaults to
-    none: only calls give keys."""
+    """What makes each job's key from the handler's arguments: a text with their names, as in
+    `"welcome:{user_id}"`, or a function of them. A key that a call gives counts instead. Defaults
+    to none: only calls give keys."""
     scope: Scope = "ttl"
     """How long a key is held: `ttl`, while the job is live or dead and for `ttl` after its success;
     `live`, until the job has succeeded or is dead; or `pending`, until it starts for the first
@@ -81,9 +82,9 @@ class Ordered:
     of becoming due. Raises UsageError for a value out of range."""
 
     key: KeyFunction | None = None
-    """A function that makes each job's group key from the handler's arguments that it names, as in
-    `lambda invoice: f"invoice:{invoice}"`. A group key that a call gives counts instead. Defaults
-    to none: only calls give group keys."""
+    """What makes each job's group key from the handler's arguments: a text with their names, as in
+    `"invoice:{invoice}"`, or a function of them. A group key that a call gives counts instead.
+    Defaults to none: only calls give group keys."""
     capacity: int = 1
     """How many jobs of a group may run at once when a job of this type begins, 1 … 1,000. Defaults
     to 1."""
@@ -145,9 +146,9 @@ def read_group(value: Any, kind: Callable[..., Group], name: str) -> Group:
     """Return what `unique=` or `ordered=` says; None: the usual rules. Raises UsageError."""
     if isinstance(value, kind):  # type: ignore[arg-type]
         return value  # type: ignore[no-any-return]
-    if value is not None and not callable(value):
+    if value is not None and not callable(value) and not isinstance(value, str):
         raise UsageError(
-            f"{name} must be a function of the handler's arguments, or a "
-            f"rota.{name.capitalize()}(…), not {value!r}"
+            f"{name} must be a text with names of the handler's arguments in braces, a function of "
+            f"them, or a rota.{name.capitalize()}(…), not {value!r}"
         )
     return kind(value)

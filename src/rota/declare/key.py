@@ -1,9 +1,11 @@
-"""Makes the keys and the cost of a job, each by a function of the handler's arguments."""
+"""Makes the keys and the cost of a job, each by a function of the handler's arguments, or by a text
+with their names."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from string import Formatter
 from types import FunctionType
 from typing import Any
 from uuid import UUID
@@ -13,8 +15,8 @@ from rota.model.bounds import KEY_MAX, check_text
 
 PlainKey = str | int | UUID
 """A key of a rate limit or of a breaker, from a person or a function."""
-PlainKeyFunction = Callable[..., PlainKey]
-"""A function that makes a plain key from the arguments of a handler."""
+PlainKeyFunction = Callable[..., PlainKey] | str
+"""What makes a plain key from the arguments of a handler: a function, or "account:{account}"."""
 
 
 _RETURN = (lambda argument: argument).__code__.co_code
@@ -34,7 +36,7 @@ class KeyMaker:
 
     def __init__(
         self,
-        func: Callable[..., Any],
+        func: Callable[..., Any] | str,
         *,
         option: str,
         job_type: str,
@@ -47,9 +49,11 @@ class KeyMaker:
 
         `plain` are the arguments that the payload has as they are.
         """
-        self._func = func
         self._job_type = job_type
-        self._option = option
+        self._what = f"{option} text {func!r}" if isinstance(func, str) else _describe(option, func)
+        if isinstance(func, str):
+            func = self._read_text(func)
+        self._func = func
         if inspect.iscoroutinefunction(func):
             raise self._wrong("must be a plain function: it is called before any await")
         try:
@@ -117,27 +121,50 @@ class KeyMaker:
         except UsageError as error:
             raise UsageError(f"{self._name(index)}: {error}; nothing was inserted") from None
 
+    def _read_text(self, text: str) -> Callable[..., str]:
+        """Return the function that a text such as "export:{user_id}" stands for."""
+        try:
+            fields = [field for _, field, _, _ in Formatter().parse(text) if field is not None]
+        except ValueError as error:
+            raise self._wrong(f"cannot be read: {error}") from None
+        for field in fields:
+            if not field.isidentifier():
+                raise self._wrong(f"has {{{field}}}: braces take the name of an argument alone")
+
+        def fill(**arguments: Any) -> str:
+            for name, value in arguments.items():
+                if value is None:  # all jobs without a value would have the same key
+                    raise UsageError(f"{name} is None; a function can say which key that makes")
+            return text.format(**arguments)
+
+        parameters = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY)
+            for name in dict.fromkeys(fields)
+        ]
+        fill.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        return fill
+
     def _name(self, index: int | None) -> str:
         at = "" if index is None else f" (job {index} of the list)"
-        return f"job type {self._job_type!r}{at}: its {self._option} function at {self._place}"
-
-    @property
-    def _place(self) -> str:
-        code = getattr(inspect.unwrap(self._func), "__code__", None)
-        return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(self._func)
+        return f"job type {self._job_type!r}{at}: its {self._what}"
 
     def _wrong(self, why: str) -> DeclarationError:
-        return DeclarationError(
-            f"job type {self._job_type!r}: the {self._option} function at {self._place} {why}"
-        )
+        return DeclarationError(f"job type {self._job_type!r}: the {self._what} {why}")
+
+
+def _describe(option: str, func: Callable[..., Any]) -> str:
+    code = getattr(inspect.unwrap(func), "__code__", None)
+    place = f"{code.co_filename}:{code.co_firstlineno}" if code else repr(func)
+    return f"{option} function at {place}"
 
 
 def check_function(value: Any, name: str, example: str) -> Any:
-    """Return a function of the handler's arguments, or None. Raises UsageError."""
-    if value is not None and not callable(value):
+    """Return what makes a key of the handler's arguments, or None. Raises UsageError."""
+    is_text = isinstance(value, str) and "{" in value  # without, all jobs would have the same key
+    if value is not None and not is_text and not callable(value):
         raise UsageError(
-            f"{name} must be a function of the handler's arguments, as in lambda {example}, "
-            f"not {value!r}"
+            f"{name} must be a text with names of the handler's arguments in braces, as in "
+            f"{example!r}, or a function of them, not {value!r}"
         )
     return value
 

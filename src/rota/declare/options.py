@@ -116,13 +116,13 @@ class JobOptions(TypedDict, total=False):
     """Former names: their jobs run here, and their idempotency keys move along. Defaults to
     none."""
     unique: KeyFunction | Unique | None
-    """A function that makes each job's key from the handler's arguments that it names, as in
-    `lambda user_id: f"welcome:{user_id}"`: an enqueue with a taken key inserts nothing. A
+    """What makes each job's key from the handler's arguments: a text with their names, as in
+    `"welcome:{user_id}"`, or a function of them. An enqueue with a taken key inserts nothing. A
     `rota.Unique(…)` says more, such as for how long. Defaults to none."""
     ordered: KeyFunction | Ordered | None
-    """A function that makes each job's group key from the handler's arguments that it names, as in
-    `lambda invoice: f"invoice:{invoice}"`: jobs with one group key, of whatever type and queue, run
-    in the order of becoming due. A `rota.Ordered(…)` says more. Defaults to none."""
+    """What makes each job's group key from the handler's arguments: a text with their names, as in
+    `"invoice:{invoice}"`, or a function of them. Jobs with one group key, of whatever type and
+    queue, run in the order of becoming due. A `rota.Ordered(…)` says more. Defaults to none."""
     max_running: int | None
     """Most jobs of the type that run at once, over all workers, 1 … 100,000. Defaults to no
     limit."""

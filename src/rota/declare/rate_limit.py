@@ -46,9 +46,9 @@ class RateLimit:
     """Most starts at once, 1 … limit. The larger the burst, the slower the steady pace: limit −
     burst + 1 starts in `per`. Defaults to a tenth of the limit, at least 1."""
     key: PlainKeyFunction | None = None
-    """A function that makes a key from the handler's arguments that it names, as in `lambda
-    account: account`: a string, an integer or a UUID. Each key has the whole limit to itself. An
-    enqueue calls it; where it raises, nothing is inserted. Defaults to none."""
+    """What makes a key from the handler's arguments: a text with their names, as in `"{account}"`,
+    or a function that returns a string, an integer or a UUID. Each key has the whole limit to
+    itself. Where it raises, the enqueue inserts nothing. Defaults to none."""
     cost: int | CostFunction = 1
     """How many starts a job counts for, 1 … burst: a number, or a function as `key`. Defaults to
     1."""
@@ -81,7 +81,7 @@ class RateLimit:
             raise UsageError(
                 f"a burst of {self.burst_max:,} is free again only after more than a hundred years"
             )
-        check_function(self.key, "key", "account: account")
+        check_function(self.key, "key", "{account}")
         if not callable(self.cost):
             self.check_cost(self.cost, "cost")
 

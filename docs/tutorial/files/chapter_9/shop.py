@@ -86,7 +86,7 @@ def report_stock(ctx: rota.Context) -> str:
     return str(path)
 
 
-@app.job(takes_context=True, unique=lambda subject: f"newsletter:{subject}")
+@app.job(takes_context=True, unique="newsletter:{subject}")
 def send_newsletter(ctx: rota.Context, subject: str) -> str:
     with psycopg.connect(app.url) as connection:
         readers = connection.execute("select address from reader order by address").fetchall()

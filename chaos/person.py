@@ -137,7 +137,7 @@ class Person:
 def set_cap(connection: psycopg.Connection, most: int) -> None:
     """Set the cap of the narrow queue."""
     connection.execute(
-        "select rota.queue_set_max_running(%s::text, %s::int, 'chaos'::text, 'chaos'::text)",
+        "select rota.queue_set_max_running(%s::text, %s::int, 'chaos'::text, 'chaos'::text, true)",
         [NARROW, most],
     )
 

@@ -50,8 +50,7 @@ def test_migrate_makes_the_schema_once_and_check_names_what_is_missing(
         assert rota.ok("migrate", *here).out == "schema jobs: created or replaced time_bucket\n"
         connection.execute("alter function jobs.time_bucket(interval) volatile")
         status, sentence = rota("migrate", "--check", *here).error
-        assert status == 3 and "changed since `rota migrate`: time_bucket:" in sentence
-        assert rota.ok("migrate", *here).out == "schema jobs: created or replaced time_bucket\n"
+        assert status == 3 and "changed since `rota migrate`: time_bucket." in sentence
         rota.ok("migrate", *here, "--keep-history", "30d", "--keep-dead", "1d12h")
         kept = dict(rows(connection, "select what, keep from jobs.retention"))
         assert (kept["history"], kept["dead"]) == (timedelta(days=30), timedelta(days=1.5))

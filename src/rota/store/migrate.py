@@ -365,25 +365,13 @@ def _apply(connection: psycopg.Connection, schema: str, packages: Sequence[Table
     applied = _read(connection, schema, "migration")
     recorded = _read(connection, schema, "definition")
     missing = pending(applied, schema, packages)
-    changed = _read_changed(connection, schema)
-    # What was changed by hand has no text of ours, and is made as if it were new.
-    known = [(name, None if name in changed else hash_, made) for name, hash_, made in recorded]
-    stale, newer = compare(known, packages)
+    stale, newer = compare(recorded, packages)
     if missing or stale:
-        there = frozenset(row[0] for row in recorded) - changed
+        there = frozenset(row[0] for row in recorded)
         connection.execute("\n".join(_script(schema, missing, stale, there=there)).encode())
     return Migrated(
         [migration.label for migration in missing], [definition.name for definition in stale], newer
     )
-
-
-def _read_changed(connection: psycopg.Connection, schema: str) -> frozenset[str]:
-    """Return the names of the definitions that were changed by hand; none without a schema."""
-    there = connection.execute("select to_regprocedure(%s)", [f"{schema}.definition_texts()"])
-    if there.fetchone() == (None,):
-        return frozenset()
-    found = connection.execute(Statements(schema)["definitions_changed"]).fetchall()
-    return frozenset(row[0] for row in found)
 
 
 def compare(
@@ -450,7 +438,8 @@ def check(
         if changed:
             raise SchemaError(
                 f"in schema {schema!r} these were changed since `rota migrate`: "
-                f"{', '.join(changed)}: `rota migrate` restores them"
+                f"{', '.join(changed)}. To restore them, delete the rows of these names from "
+                f"{schema}.definition and run `rota migrate`"
             )
 
 

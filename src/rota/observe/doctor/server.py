@@ -140,7 +140,7 @@ def migrations(facts: Facts, thresholds: Thresholds) -> Finding:
     if facts["changed"]:
         return warn(
             f"changed since `rota migrate`: {', '.join(facts['changed'])}",
-            "run `rota migrate` as the owner of the schema: it restores them",
+            "delete the rows of these names from `definition` and run `rota migrate`",
             cause="other schema",
         )
     if facts["newer"]:

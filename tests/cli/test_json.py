@@ -223,7 +223,8 @@ def fill(connection: Connection) -> None:
         "insert into rota.effect (key, job, claim, entry, if_uncertain) "
         "values ('mail:1', 999, 1, 1, 'dead')"
     )
-    connection.execute("select rota.queue_pause('slow', now() + interval '1 hour', p_force => true)")
+    connection.execute("insert into rota.queue (name) values ('slow')")
+    connection.execute("select rota.queue_pause('slow', now() + interval '1 hour')")
     connection.execute("select rota.stats_roll_up()")
     connection.execute(
         "insert into rota.stat_hour (hour, job_type, queue, succeeded, ran) "

@@ -152,6 +152,7 @@ def test_every_block_of_the_page_works_with_the_documented_grants_alone(
 ) -> None:
     _grant(connection, roles)
     connection.execute("insert into rota.job_type (name, breaker) values ('mail', 'smtp')")
+    connection.execute("insert into rota.job_type (name, queue) values ('news', 'email')")
     by = {
         "a producer": roles["my_producer"],
         "a reader": roles["my_reader"],
@@ -275,7 +276,7 @@ BY_ID = (
     ["retry", "2"],
     ["archive", "3", "--why", "x"],
     ["retry", "--again", "2"],
-    ["queues", "pause", "q"],
+    ["queues", "pause", "q", "--force"],
 )
 READING_TOO = (
     ["queues", "resume", "q"],

@@ -8,7 +8,7 @@ import pytest
 
 from rota.store import ops
 from rota.store.statements import Statements
-from tests.store.work import Connection, Hand
+from tests.store.work import BEGINNING, Connection, Hand
 from tests.support.rules import rule
 
 WORKER = (
@@ -58,6 +58,21 @@ def test_a_worker_that_waits_no_more_leaves_the_others_waiting(
     assert "k w2" not in waiting(connection)["default"]
     assert "k w1" in waiting(connection)["default"]
     assert connection.execute("select notify_until > now() from rota.queue").fetchone() == (True,)
+
+
+@rule("M33", "M81")
+def test_a_job_that_comes_back_from_a_lost_worker_wakes_another(
+    connection: Connection, second: Connection, hand: Hand
+) -> None:
+    hand.run(ops.request_notify("k w1", ["default"], 60))
+    second.execute(f'listen "{Statements("rota").worker_channel("w1")}"'.encode())
+    connection.execute(
+        "insert into rota.job (job_type, queue, priority, status, claims, locked_by, locked_until) "
+        "values ('t', 'default', 0, 'running', 1, 'gone', now() - interval '1 s')"
+    )
+    _, [reaped], _ = hand.run(ops.reap(BEGINNING, 10))
+    assert reaped.status == "queued"
+    assert list(second.notifies(timeout=60, stop_after=1)) != []
 
 
 @rule("M81")

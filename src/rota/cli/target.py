@@ -77,7 +77,7 @@ class Place:
         database = self.make_database(owner)
         with ExitStack() as stack:
             try:
-                opened = stack.enter_context(connect(database))
+                opened = stack.enter_context(connect(database, owner))
             except ConfigurationError as error:
                 if owner is not None or not is_of_pooler(error):
                     raise
@@ -153,10 +153,10 @@ class Actor(Place, Reason):
 
 
 @contextmanager
-def connect(database: Database) -> Iterator[Session]:
+def connect(database: Database, owner: App | None = None) -> Iterator[Session]:
     """Connect to a database while the block runs. Raises RotaError for a refused statement."""
     with translate_refusals(), database.open_connection("cli") as connection:
-        yield Session(database, connection)
+        yield Session(database, connection, owner)
 
 
 def need_app(reference: str | None) -> App:

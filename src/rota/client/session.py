@@ -24,9 +24,14 @@ LOOK_MS = 3_000
 class Session(DirectClient):
     """All calls of a client, and the calls that only the command line has."""
 
-    def __init__(self, database: Database, connection: Any) -> None:
+    def __init__(self, database: Database, connection: Any, owner: Client | None = None) -> None:
+        """`owner`: the App of the command, if it has one."""
         super().__init__(database)
         self.connection = connection
+        self._owner = owner
+
+    def _declares_queue(self, name: str) -> bool:
+        return self._owner is not None and self._owner._declares_queue(name)
 
     def run(
         self, operation: Operation[T], connection: Any = None, **options: Unpack[RunOptions]
@@ -79,4 +84,4 @@ def open_session(app: Client, *, is_read_only: bool) -> Iterator[Session]:
         if is_read_only:
             connection.execute(b"set transaction read only")
             connection.execute(b"set local statement_timeout = %d" % LOOK_MS)
-        yield Session(app._database, connection)
+        yield Session(app._database, connection, app)

@@ -132,7 +132,7 @@ class Jobs:
             UsageError: there is no such function or parameter, or the function has refused a value.
             DatabaseUnavailable: the database does not answer.
         """
-        text, joined = self._find_function(function), read_connection(connection)
+        text, joined = self._find_function(function), _join(connection, enqueues)
         with self._sender._carry(enqueues, joined) as more:
             rows: list[dict[str, Any]] = self._sender._call(
                 text, {**(arguments or {}), **more}, connection=joined
@@ -148,7 +148,7 @@ class Jobs:
         enqueues: NewJob | None = None,
     ) -> list[dict[str, Any]]:
         """Call a function of `tables`. Arguments and errors are as in `call`."""
-        text, joined = self._find_function(function), read_connection(connection)
+        text, joined = self._find_function(function), _join(connection, enqueues)
         with self._sender._carry(enqueues, joined) as more:
             rows: list[dict[str, Any]] = await self._sender._acall(
                 text, {**(arguments or {}), **more}, connection=joined
@@ -356,6 +356,11 @@ class Jobs:
         )
         self._types[job_type.name] = job_type
         return job_type
+
+
+def _join(connection: Any, enqueues: NewJob | None) -> Any:
+    """Return the connection of a call of a function; None would put what it enqueues elsewhere."""
+    return None if connection is None and enqueues is None else read_connection(connection)
 
 
 def refuse_no_lifespan(given: object, what: str) -> None:

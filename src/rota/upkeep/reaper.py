@@ -15,6 +15,9 @@ from rota.upkeep.quarantine import RefusalLog
 from rota.upkeep.sweeper import Sweeper
 
 PORTION = 500
+AGAIN_S = 1.1
+"""Pause after a pass that took jobs: the leases of a dead worker's other jobs end soon too. Look
+backs, which the jobs cause, are at most once a second."""
 STEADY_S = 60.0
 """Seconds after an outage until `job_reap` gives other workers no more time."""
 
@@ -95,7 +98,9 @@ class Reaper(Sweeper):
                 why = lost.reason or ""
                 failure = Failure("LeaseExpired", why, "transient", "lease expired")
                 self.bus.emit(JobDead(**of, failure=failure))
-        return 0 if more else None
+        if more:
+            return 0
+        return AGAIN_S if reaped else None
 
     def _find_steady_s(self, now: float) -> float | None:
         """Return how long the connection has been up; None: it was never lost."""

@@ -52,7 +52,7 @@ class LoopWatch(Service):
         elif self._reported is None and self.blocked_s >= BLOCKED_S:
             self._reported = self._describe()
             self.bus.emit(self._reported)
-        return CHECK_S if self._attempts else BLOCKED_S
+        return CHECK_S if self._attempts else BLOCKED_S / 2
 
     def _note_turn(self) -> None:
         blocked_s, self._pinged_at = self.blocked_s, None

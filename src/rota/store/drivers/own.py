@@ -140,11 +140,12 @@ def wait_for_notification(connection: psycopg.Connection, for_s: float) -> bool:
 
 
 class OwnConnection(psycopg.AsyncConnection):
-    async def wait(
-        self, gen: PQGen[RV], interval: float = 60.0, timeout: float | None = None
+    async def wait(  # type: ignore[override]
+        self, gen: PQGen[RV], interval: float = 60.0, **more: Any
     ) -> RV:
-        """Wait as psycopg does, whose interval of 0.1 s is for signals: here the loop has them."""
-        return await super().wait(gen, interval, timeout)
+        """Wait as psycopg does, whose interval of 0.1 s is for signals: here the loop has them.
+        `more` is what a release of psycopg has besides: `timeout` since 3.3.5."""
+        return await super().wait(gen, interval, **more)
 
     def driver(self) -> AsyncPsycopgDriver:
         """Return the driver for one operation."""

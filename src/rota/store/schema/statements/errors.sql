@@ -66,7 +66,7 @@ select
     select coalesce(json_object_agg(r.name, r.attempts order by r.attempts desc), '{}')::text
     from (
       select u.name, count(*) as attempts
-      from unnest(f.releases) u(name)
+      from pg_catalog.unnest(f.releases) u(name)
       where u.name is not null
       group by u.name
     ) r

@@ -211,6 +211,9 @@ begin
       group by j.queue
       order by j.queue  -- the order in which look_back locks the rows of queues
     ) b;
+    perform {schema}.wake_up(array_agg(j.queue), count(*)::int)
+    from {schema}.job j
+    where j.id = any (v_back);
   end if;
   if v_waiting is not null then
     -- The meta says for which jobs they wait, beside their earlier waits: so a claim returns it.

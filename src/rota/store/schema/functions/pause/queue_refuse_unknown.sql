@@ -11,7 +11,7 @@ declare
   v_known text[];
   v_nearest text;
 begin
-  if p_force then
+  if p_force or exists (select from {schema}.queue q where q.name = p_queue) then
     return;
   end if;
   v_known := array(

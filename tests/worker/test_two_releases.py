@@ -9,7 +9,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -141,14 +142,31 @@ HERE = Path(rota.__file__).parent
 SCHEMA = Path("store", "schema")
 
 
+PRODUCER = """
+import sys, threading
+import rota
+app = rota.App()
+quick = app.job("quick")(lambda: None)
+stop = threading.Event()
+threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()
+while not stop.is_set():
+    made = [quick.enqueue().id] + [job.id for job in app.enqueue_many([quick.new()] * 5)]
+    print(*made, sep="\\n", flush=True)  # they are committed
+"""
+
+
 @pytest.fixture
 def next_release(tmp_path: Path) -> Path:
-    """The directory of a Rota 0.2.0: its finish is another function, and its renewal has another
-    text."""
+    """The directory of a Rota 0.2.0: `job` has a column more, its finish is another function, and
+    its renewal has another text."""
     place = tmp_path / "next"
     package = place / "rota"
     shutil.copytree(HERE, package, ignore=shutil.ignore_patterns("__pycache__"))
     _edit(package / "declare" / "release.py", 'VERSION = "0.1.0"', 'VERSION = "0.2.0"')
+    (package / SCHEMA / "migrations" / "0002_tint.sql").write_text(
+        "-- Oldest release that can live with this: 0.1.0\nalter table job add column tint text;\n",
+        encoding="utf-8",
+    )
     functions = package / SCHEMA / "functions"
     finish = functions / "finish" / "job_finish_2.sql"
     shutil.copy(functions / "finish" / "job_finish.sql", finish)
@@ -168,46 +186,115 @@ def _edit(file: Path, old: str, new: str) -> None:
     file.write_text(text.replace(old, new), encoding="utf-8")
 
 
-def _migrate(url: str, place: Path = HERE.parent) -> str:
-    environment = {**os.environ, "PYTHONPATH": str(place)}
-    command = [sys.executable, "-m", "rota", "migrate", "--url", url]
-    return subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=True
-    ).stdout
+@dataclass
+class Deploy:
+    """A deploy of the next release, step by step, and the ids that its producers got."""
+
+    url: str
+    place: Path
+    next_release: Path
+    start_worker: StartWorker
+    producers: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def migrate(self, release: Path) -> str:
+        """Call `rota migrate` of a release; return what it says."""
+        command = [sys.executable, "-m", "rota", "migrate", "--url", self.url]
+        environment = {**os.environ, "PYTHONPATH": str(release)}
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=True
+        ).stdout
+
+    def web(self, release: Path) -> None:
+        """Start a producer of a release."""
+        with (self.place / f"ids-{len(self.producers)}").open("wb") as ids:
+            self.producers.append(
+                subprocess.Popen(
+                    [sys.executable, "-c", PRODUCER],
+                    env={
+                        **os.environ,
+                        "PYTHONPATH": str(release),
+                        "ROTA_DATABASE_URL": self.url,
+                    },
+                    stdin=subprocess.PIPE,
+                    stdout=ids,
+                    text=True,
+                )
+            )
+
+    def worker(self, release: Path, monkeypatch: pytest.MonkeyPatch) -> WorkerProcess:
+        """Start a worker of a release."""
+        with monkeypatch.context() as environment:
+            environment.setenv("PYTHONPATH", str(release))
+            return self.start_worker(self.url)
+
+    def enqueued(self) -> list[int]:
+        """Stop the producers; return the ids of all that they enqueued."""
+        for producer in self.producers:
+            producer.communicate()
+            assert producer.returncode == 0
+        files = sorted(self.place.glob("ids-*"))
+        return sorted(int(line) for file in files for line in file.read_text().split())
+
+
+@pytest.fixture
+def rollout(
+    tmp_path: Path, database: str, next_release: Path, start_worker: StartWorker
+) -> Iterator[Deploy]:
+    """A deploy under way; producers that still run are killed after the test."""
+    deploy = Deploy(database, tmp_path, next_release, start_worker)
+    yield deploy
+    for producer in deploy.producers:
+        producer.kill()
+        producer.communicate()
 
 
 @pytest.mark.nightly
 @rule("M2", "M3")
-def test_an_old_worker_goes_on_while_a_new_release_is_deployed_and_both_finish_their_jobs(
-    start_worker: StartWorker,
-    database: str,
-    connection: Connection,
-    next_release: Path,
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    "order", ["migrate worker web", "migrate web worker", "web worker migrate"]
+)
+def test_a_deploy_in_any_order_under_load_runs_each_job_once(
+    rollout: Deploy, order: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old = start_worker(database)
-    put_many(connection, "quick", 20)
-    eventually(lambda: over(connection) == 20)
-    assert "job_finish_2" in (said := _migrate(database, next_release)) and "job_renew" in said
-    with monkeypatch.context() as environment:
-        environment.setenv("PYTHONPATH", str(next_release))
-        new = start_worker(database)
-    assert rows(connection, "select version from rota.worker order by started_at") == [
-        ("0.1.0",),
-        ("0.2.0",),
-    ]
-    put_many(connection, "quick", 200)
-    eventually(lambda: over(connection) == 220)
-    for ended, worker in enumerate((old, new)):
+    old = rollout.start_worker(rollout.url)
+    rollout.web(HERE.parent)
+    workers = [old]
+
+    def more_are_over() -> None:
+        reached = over(connection)
+        eventually(lambda: over(connection) >= reached + 200)
+
+    more_are_over()
+    for step in order.split():
+        if step == "migrate":
+            rollout.migrate(rollout.next_release)
+        elif step == "web":
+            rollout.web(rollout.next_release)
+        elif "migrate" in order.partition("worker")[0]:
+            workers.append(rollout.worker(rollout.next_release, monkeypatch))
+        else:  # it refuses a schema that lacks what it calls
+            with pytest.raises(AssertionError, match=r"0002_tint: run `rota migrate`"):
+                rollout.worker(rollout.next_release, monkeypatch)
+        more_are_over()
+    if len(workers) == 1:
+        workers.append(rollout.worker(rollout.next_release, monkeypatch))
+    more_are_over()
+    enqueued = rollout.enqueued()
+    eventually(lambda: value(connection, "select count(*) = 0 from rota.job"), 120)
+    for worker in workers:
         freeze_between_two_claims(connection, worker)  # now the other alone
         put_many(connection, "quick", 20)
-        eventually(lambda jobs=240 + 20 * ended: over(connection) == jobs)  # type: ignore[misc]
+        eventually(lambda: value(connection, "select count(*) = 0 from rota.job"))
         worker.signal(signal.SIGCONT)
     # A roll-back runs the older migrate once more: it says what it leaves alone.
-    assert "kept job_renew of the newer release 0.2.0" in _migrate(database)
+    assert "kept job_renew of the newer release 0.2.0" in rollout.migrate(HERE.parent)
+
+    ran = [int(note.split()[1]) for worker in workers for note in worker.notes()]
+    assert len(ran) == len(set(ran)) == len(enqueued) + 40
+    assert set(enqueued) < set(ran)
+    assert rows(connection, "select distinct status, attempts from rota.job_history") == [
+        ("succeeded", 1)
+    ]
     assert value(
         connection, "select prosrc like '%of 0.2.0%' from pg_proc where proname = 'job_renew'"
-    )
-    assert (
-        value(connection, "select count(*) from rota.job_history where status <> 'succeeded'") == 0
     )

@@ -12,7 +12,7 @@ from importlib.resources import files
 from io import BytesIO
 from itertools import product
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import psycopg
@@ -623,3 +623,28 @@ def test_the_port_of_a_scheme_is_no_difference_between_origin_and_host(
         assert not is_from_here({"origin": origin, "host": host, "sec-fetch-site": "cross-site"})
     for host in ("", *others.split()):
         assert not is_from_here({"origin": origin, "host": host})
+
+
+@rule("M85", "M87")
+def test_a_job_is_enqueued_by_a_form_that_its_type_checks(app: rota.App, serve: Serve) -> None:
+    @app.job
+    def report(
+        year: int, note: str, form: Literal["csv", "xlsx"] = "csv", tags: list[str] | None = None
+    ) -> None: ...
+
+    app.sync()
+    site = serve()
+    assert f'href="{PREFIX}/types/report/enqueue"' in site.get("/enqueue").text
+    typed = {"of.year": "this", "of.note": "4711", "of.form": "", "of.tags": '["a"]'}
+    refused = site.post("/types/report/enqueue", why="asked by mail", **typed)
+    assert refused.status_code == 400
+    assert "year must be JSON" in refused.text and "&#34;a&#34;" in refused.text
+    done = site.post("/types/report/enqueue", why="asked by mail", **(typed | {"of.year": "2026"}))
+    assert done.status_code == 303, done.text
+    [job] = app.find(job_type="report")
+    assert job.payload == {"year": 2026, "note": "4711", "tags": ["a"]}
+    [entry] = app.jobs.log(verb="enqueue")
+    assert (entry.job, entry.by, entry.why) == (job.id, "ann", "asked by mail")
+    looks = serve(authorize=lambda _: Access("bo", VERBS - {"enqueue"}))
+    assert looks.get("/types/report/enqueue").status_code == 403
+    assert looks.post("/types/report/enqueue", why="x", **typed).status_code == 403

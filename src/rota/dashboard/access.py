@@ -10,8 +10,8 @@ from urllib.parse import SplitResult, urlsplit
 
 VERBS = frozenset(
     {
-        "archive", "cancel", "discard", "limit", "pause", "reset", "resolve", "resume", "retry",
-        "trigger",
+        "archive", "cancel", "discard", "enqueue", "limit", "pause", "reset", "resolve", "resume",
+        "retry", "trigger",
     }
 )  # fmt: skip
 _PORTS = (80, 443)

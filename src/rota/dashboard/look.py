@@ -59,13 +59,11 @@ class Act:
     def begin(self, verb: str) -> dict[str, Any]:
         """Return who acts, and why. Raises Forbidden, or UsageError if no reason is given."""
         assert verb in VERBS, verb
-        access = self.request.access
-        if verb not in access.verbs:
-            raise Forbidden(f"{access.who} may look, but not {verb}")
+        refuse_without(self.request, verb)
         why = self.read("why")
         if why is None:
             raise UsageError("an action needs a reason: who looks at the audit log wants to know")
-        return {"why": why, "by": access.who}
+        return {"why": why, "by": self.request.access.who}
 
     def read(self, field: str) -> str | None:
         """Return a field of the form, without blanks around it; None: it is empty, or not there."""
@@ -87,6 +85,12 @@ class Act:
 
     def go(self, path: str, said: str, **query: str) -> Response:
         return redirect(self.request, self.request.url(path, **query), said[:SAID_MAX])
+
+
+def refuse_without(request: Request, verb: str) -> None:
+    """Raise Forbidden for who may not do this."""
+    if verb not in request.access.verbs:
+        raise Forbidden(f"{request.access.who} may look, but not {verb}")
 
 
 def _number(name: str, text: str | None, least: int, most: int) -> int:

@@ -28,7 +28,7 @@ from rota.client.base import ID_MAX
 from rota.client.queues import HOURS_MAX
 from rota.client.session import open_session
 from rota.client.timeline import fold
-from rota.dashboard import actions, filters
+from rota.dashboard import actions, enqueue, filters
 from rota.dashboard.charts import Bar
 from rota.dashboard.look import Act, Look
 from rota.dashboard.overview import HOURS, list_bars, show_overview
@@ -238,6 +238,8 @@ GETS: list[tuple[str, Callable[..., Response]]] = [
     (r"/schedules", _list("Schedules", SCHEDULES, lambda opened: opened.schedules.list())),
     (r"/schedules/(?P<name>.+)", show_schedule),
     (r"/workers", _list("Workers", WORKERS, find_workers)),
+    (r"/enqueue", enqueue.show_types),
+    (r"/types/(?P<name>.+)/enqueue", enqueue.show_form),
     (r"/types", _list("Job types", TYPES, find_types)),
     (r"/groups", _list("Ordered groups", GROUPS, lambda opened: opened.groups.list())),
     (r"/limits", list_limits),
@@ -253,6 +255,7 @@ POSTS: list[tuple[str, Callable[..., Response]]] = [
     (r"/jobs/(?P<verb>retry|cancel|discard|archive)", actions.act_on_jobs),
     (r"/jobs/(?P<id>[0-9]{1,18})/retry", fix_job),
     (r"/jobs/(?P<id>[0-9]{1,18})/again", actions.run_again),
+    (r"/types/(?P<name>.+)/enqueue", enqueue.enqueue_job),
     (r"/many/(?P<verb>retry|cancel|discard|archive)", actions.act_on_many),
     (r"/queues/(?P<verb>pause|resume)", actions.turn_queue),
     (r"/queues/limit", actions.limit_queue),

@@ -73,8 +73,8 @@ class ItemCodec(Codec):
         self._decode_many = msgspec.json.Decoder(list[kind], dec_hook=from_json).decode
         fields = _list_fields(kind) or []
         self._attributes = {field.attribute: field.name for field in fields}
-        self._hints = {field.name: field.hint for field in fields}
-        self._note_private(self._hints)
+        self.hints = {field.name: field.hint for field in fields}
+        self._note_private(self.hints)
         self.names = frozenset(self._attributes.values())
         self.required = frozenset(field.name for field in fields if field.is_required)
         self._has_options = len(self.required) < len(self.names)
@@ -94,7 +94,7 @@ class ItemCodec(Codec):
         another signature, or a P without named fields that JSON can give."""
         # What every handler must keep to.
         plain = Codec.of(func, job_type=job_type, takes_context=takes_context)
-        hints = list(plain._hints.items())
+        hints = list(plain.hints.items())
         kind = typing.get_args(hints[0][1])[:1] if len(hints) == 1 else ()
         if len(hints) != 1 or typing.get_origin(hints[0][1]) is not list or not kind:
             raise DeclarationError(

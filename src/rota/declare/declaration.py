@@ -61,7 +61,7 @@ class Declaration:
         if chunk is not None:
             self.item_codec = ItemCodec.of(func, job_type=name, takes_context=takes_context)
         self.codec = self.item_codec or Codec.of(func, job_type=name, takes_context=takes_context)
-        refuse_hidden(self.codec._hints, name)
+        refuse_hidden(self.codec.hints, name)
         self.key_maker = self._make_maker("key", options.key)
         self.group_maker = self._make_maker("group_key", options.group_key)
         breaker = options.breaker

@@ -41,6 +41,8 @@ class Codec:
     required: frozenset[str]
     checks_again: bool
     """Whether JSON that fits the types may still be impossible to store."""
+    hints: Mapping[str, Any]
+    """The types of the arguments, by field."""
     defaults: Mapping[str, Any]
     """The handler's defaults, by field."""
     secret: frozenset[str]
@@ -80,11 +82,11 @@ class Codec:
             for name, hint in hints.items()
         }
         make: Any = typing.TypedDict
-        self._hints = {fields[name]: hint for name, hint in hints.items()}
+        self.hints = {fields[name]: hint for name, hint in hints.items()}
         self._decode = msgspec.json.Decoder(make("Payload", types), dec_hook=from_json).decode
         self.checks_again = any(may_be_unstorable(hint) for hint in hints.values())
-        self._compared = {name for name, hint in self._hints.items() if may_change(hint)}
-        self._note_private(self._hints)
+        self._compared = {name for name, hint in self.hints.items() if may_change(hint)}
+        self._note_private(self.hints)
 
     def _note_private(self, hints: Mapping[str, Any]) -> None:
         self.secret, self.personal = list_private(hints)
@@ -98,7 +100,7 @@ class Codec:
     @property
     def plain(self) -> frozenset[str]:
         """The fields that the handler gets as stored: texts, integers, any JSON value."""
-        hints = self._hints.items()
+        hints = self.hints.items()
         return self.parameters & {name for name, hint in hints if hint in (str, int, Any)}
 
     @property
@@ -241,7 +243,7 @@ class Codec:
             text = encode(value)
         except _UNENCODABLE:
             return value
-        hint = self._hints[self._fields.get(name, name)]
+        hint = self.hints[self._fields.get(name, name)]
         try:
             return msgspec.json.decode(text, type=hint, dec_hook=from_json)
         except msgspec.ValidationError as error:

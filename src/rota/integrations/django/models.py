@@ -61,7 +61,7 @@ class JobRow(ReadOnly):
         permissions = [
             *(
                 (f"{verb}_job", f"Can {verb} jobs")
-                for verb in ("retry", "cancel", "discard", "archive")
+                for verb in ("retry", "cancel", "discard", "archive", "enqueue")
             ),
             ("resolve_effect", "Can resolve effects"),
             ("reset_breaker", "Can reset breakers"),

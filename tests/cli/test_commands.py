@@ -221,7 +221,7 @@ def test_cancel_prints_the_answer_for_each_job_and_exits_1_when_one_is_refused(
 ) -> None:
     connection.execute("insert into rota.job (job_type) select 't' from generate_series(1, 5)")
     connection.execute(
-        "update rota.job set status = 'running', locked_by = 'w', "
+        "update rota.job set status = 'running', claims = claims + 1, locked_by = 'w', "
         "locked_until = now() + interval '1 min' where id = 2"
     )
     connection.execute("update rota.job set status = 'dead' where id = 3")

@@ -137,8 +137,8 @@ def test_the_look_at_lanes_and_limits_reads_a_part_of_them(
         "case when n <= 3 then true end from generate_series(1, 20000) n"
     )
     connection.execute(
-        "update rota.job set status = 'running', locked_by = 'w', locked_until = rota.clock() + "
-        "interval '1 hour' where status = 'queued'"
+        "update rota.job set status = 'running', claims = 1, locked_by = 'w', "
+        "locked_until = rota.clock() + interval '1 hour' where status = 'queued'"
     )
     connection.execute(
         "insert into rota.rate_limit (name, starts, per, burst) values ('api', 9, '1 s', 1)"

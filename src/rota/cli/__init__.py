@@ -64,6 +64,7 @@ _PLACES = {
     "limits": "limits.app",
     "breakers": "breakers.app",
     "secrets": "secrets.app",
+    "import-table": "import_table.import_table",
     "db": "db.app",
 }
 """Where each word is: the function of a verb, the typer of a noun."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Annotated, Any, cast
@@ -112,19 +113,21 @@ def enqueue(
         with place.session() as opened:
             enqueued = opened.enqueue(new.using(connection=opened.connection))
     else:
-        untyped = make_untyped(job_type, given, checked, overrides)
+        untyped = make_untyped(job_type, given, checked, overrides.read().get("meta"))
         with place.session() as opened:
             enqueued = opened.run(untyped.insert())
     _say(enqueued, as_json=as_json)
 
 
 def make_untyped(
-    job_type: str, arguments: dict[str, Any], options: EnqueueOptions, overrides: Overrides
+    job_type: str,
+    arguments: dict[str, Any],
+    options: EnqueueOptions,
+    meta: Mapping[str, Any] | None,
 ) -> UntypedJob:
     """Make a job of a type that the App does not declare. Raises UsageError, PayloadError."""
     check_text(job_type, "the job type's name", NAME_MAX)
-    asks_json = encode_asks(overrides.read().get("meta"))
-    return UntypedJob(job_type, encode_untyped(job_type, arguments), options, asks_json)
+    return UntypedJob(job_type, encode_untyped(job_type, arguments), options, encode_asks(meta))
 
 
 def instant(text: str | None) -> datetime | None:

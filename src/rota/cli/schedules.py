@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
@@ -16,11 +17,10 @@ from rota.cli.grammar import make_noun
 from rota.cli.listing import Field, Listing, label, number, show_error, show_status, span, spare
 from rota.cli.output import Times, print_facts, print_json
 from rota.cli.table import Kind
-from rota.cli.target import Actor, Viewer
+from rota.cli.target import Actor, Place, Viewer
 from rota.client.base import ID_MAX, LIST_MAX
-from rota.client.enqueue import UntypedJob
 from rota.client.schedules import put_schedule
-from rota.declare.options import EnqueueOptions
+from rota.declare.options import EnqueueOptions, UsingOptions
 from rota.declare.schedule import ScheduleOptions, check_schedule, check_timing
 from rota.errors import ScheduleNotFound, UsageError
 from rota.model.schedule import NEXT_TIMES_MAX, Schedule
@@ -102,16 +102,11 @@ def put(
 
     Rota checks the payload against the job type. A paused schedule stays paused.
     """
-    options = EnqueueOptions().update(overrides.read())
-    arguments = read_arguments(job_type, payload)
-    declared = find_type(actor, job_type, force=force)
     timing: Any = {"timezone": timezone, "catch_up": catch_up, "overlap": overlap, "jitter": jitter}
-    if declared is not None:
-        schedule = check_schedule(name, cron, declared._make((), arguments, options), timing)
-    else:
-        schedule = _make_untyped(
-            name, cron, make_untyped(job_type, arguments, options, overrides), timing
-        )
+    arguments = read_arguments(job_type, payload)
+    schedule = make_schedule(
+        actor, name, cron, job_type, arguments, overrides.read(), timing, force=force
+    )
     with actor.session() as opened, opened.connection.transaction():
         put_now = opened.run(
             put_schedule(schedule.make_row(), "cli", actor.by, actor.why), atomic=True
@@ -119,11 +114,26 @@ def put(
     _say(put_now, actor)
 
 
-def _make_untyped(name: str, cron: str | None, job: UntypedJob, timing: Any) -> ScheduleOptions:
-    checked, key = check_timing(name, cron, timing), job.options.group_key
+def make_schedule(
+    place: Place,
+    name: str,
+    cron: str | None,
+    job_type: str,
+    arguments: dict[str, Any],
+    options: UsingOptions,
+    timing: Any = MappingProxyType({}),
+    *,
+    force: bool = True,
+) -> ScheduleOptions:
+    """Return a checked schedule; with `force` also of a type that the App does not declare."""
+    checked = EnqueueOptions().update(options)
+    declared = find_type(place, job_type, force=force)
+    if declared is not None:
+        return check_schedule(name, cron, declared._make((), arguments, checked), timing)
+    job = make_untyped(job_type, arguments, checked, options.get("meta"))
     return ScheduleOptions(
-        name, cron, job.job_type, job.payload, None, job.options, key, *checked,
-        asks_json=job.asks_json,
+        name, cron, job.job_type, job.payload, None, job.options, job.options.group_key,
+        *check_timing(name, cron, timing), asks_json=job.asks_json,
     )  # fmt: skip
 
 

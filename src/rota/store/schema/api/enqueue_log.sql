@@ -8,6 +8,6 @@ create or replace function {schema}.enqueue_log(
 returns void
 language sql security definer
 as $$
-  select {schema}.log_action('enqueue', p_why, p_by, p_job => p_job);
+  select {schema}.log_action('enqueue'::text, p_why, p_by, p_job => p_job);
 $$;
 revoke execute on function {schema}.enqueue_log(bigint, text, text) from public;

@@ -6,6 +6,7 @@
 --   the id of a job that is gone, whose steps, effects and claims are its own
 --   a run of a schedule that would never start, because every tick would be skipped
 --   what key_refusal or secret_refusal refuses, asked only if a type declares keys or secrets
+-- At an UPDATE it also refuses a job that runs without a claim.
 -- After an INSERT it wakes as many workers as there are due jobs, or jobs due before a worker looks
 -- again, and only workers that wait for their queue: a commit with a NOTIFY holds a database-wide
 -- lock until it is flushed.
@@ -139,6 +140,14 @@ begin
       )
     then
       return null;
+    end if;
+    if v_refusal is null
+      and new.status = 'running'
+      and old.status <> 'running'
+      and new.claims = old.claims
+    then
+      v_refusal := 'status is set to running without a claim, so nothing would keep a late worker '
+        'from writing: call {schema}.claim, which gives a lease and a number to finish with';
     end if;
   end if;
   if v_refusal is not null then

@@ -19,6 +19,7 @@ from rota.declare.jobs import Jobs
 from rota.declare.rate_limit import RateLimit
 from rota.declare.release import VERSION as __version__
 from rota.declare.secret import Personal, Secret
+from rota.declare.taking import result_of, results_of
 from rota.errors import (
     AttemptCancelled,
     AttemptTimeout,
@@ -78,13 +79,15 @@ __all__ = [
     "errors",
     "events",
     "records",
+    "result_of",
+    "results_of",
     "write_file",
 ]
 
 
 _CALLED_HERE = {
     **dict.fromkeys(("group", "chord"), "app.batch([job_type.new(…), …], then=job_type.new(…))"),
-    "chain": "app.enqueue(first.new(…), then=second.new(…))",
+    "chain": "app.enqueue(first.new(…), then=[second.new(…), third.new(…)])",
     "shared_task": "jobs = rota.Jobs(), @jobs.job and rota.App(jobs=[jobs])",
     "AsyncResult": "app.get(id), or app.join(id), which waits",
     **dict.fromkeys(("Celery", "Queue", "Scheduler"), "rota.App"),

@@ -25,7 +25,7 @@ BEFORE: dict[str, tuple[list[str], list[str], list[str]]] = {
             "-m celery -A before beat",
         ],
         ["before.py", "-m celery -A before call digest"],
-        [*(f"{mail}, attempt" for mail in MAILS), "mail to bob, attempt 2", "sum 14"],
+        [*(f"{mail}, attempt" for mail in MAILS), "mail to bob, attempt 2", "sum 14", "square 9"],
     ),
     # from-celery-and-rq.md, too
     "rq": (

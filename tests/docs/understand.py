@@ -34,6 +34,7 @@ def bind_pages(reader: Reader) -> None:
     reader.app.drain()
     assert [job.result for job in reader.app.find(job_type="add-up")] == [0 + 1 + 4 + 9]
     assert pages[-2:] == [(8, 1), (8, 2)]
+    assert reader.app.find(job_type="measure")[0].result == ((3**2) ** 2) ** 2
 
 
 @follows("effects.md", is_nightly=True)

@@ -475,3 +475,80 @@ def test_results_are_in_the_order_of_the_members_and_say_which_have_none(
     for wrong in ({"limit": 0}, {"limit": 10_001}, {"after": 0}):
         with pytest.raises(rota.UsageError):
             shop.batches.results(made.id, **wrong)
+
+
+# Results that the next job takes
+
+
+@pytest.fixture
+def chained(app: rota.App) -> rota.App:
+    """An App whose types take what others return."""
+
+    @app.job("square", max_attempts=1)
+    async def square(n: int) -> int:
+        if n < 0:
+            raise ValueError(n)
+        return n * n
+
+    @app.job("double")
+    def double(n: int, *, plus: int = 0) -> int:
+        return 2 * n + plus
+
+    @app.job("total")
+    def total(numbers: list[int], last: int) -> int:
+        return sum(numbers) + last
+
+    app.sync()
+    return app
+
+
+def find_results(app: rota.App, job_type: str) -> list[Any]:
+    return [job.result for job in app.find(job_type=job_type)]
+
+
+@rule("M72")
+def test_a_chain_hands_each_result_to_the_next_job(chained: rota.App) -> None:
+    first = chained.types["square"].new(3)
+    second = chained.types["double"].new(rota.result_of(first), plus=1)
+    third = chained.types["double"].new(n=rota.result_of(second))
+    last = chained.types["total"].new(rota.results_of([third]), last=4)
+    made = chained.enqueue(first, then=[second, third, last])
+    assert chained.drain().succeeded == 4
+    assert chained.get(made.id).result == 9
+    assert sorted(find_results(chained, "double")) == [19, 38]
+    assert find_results(chained, "total") == [42]
+
+
+@rule("M44", "M72")
+def test_a_chain_goes_on_when_a_dead_link_has_been_retried(
+    chained: rota.App, connection: Connection
+) -> None:
+    first = chained.types["square"].new(-3)
+    made = chained.enqueue(first, then=chained.types["double"].new(rota.result_of(first)))
+    chained.drain()
+    assert find_results(chained, "double") == []
+    chained.retry(made.id, payload={"n": 4})
+    chained.drain()
+    assert find_results(chained, "double") == [32]
+
+
+@rule("M72")
+def test_members_of_a_batch_give_their_results_one_by_one_and_as_a_list(chained: rota.App) -> None:
+    square, total = chained.types["square"], chained.types["total"]
+    jobs = [square.new(n) for n in (1, 2, 3)]
+    waiting = chained.enqueue(square.new(5).using(key="five", delay="1h"))
+    jobs.append(square.new(5).using(key="five"))
+    then = total.new(rota.results_of(jobs[1:]), last=rota.result_of(jobs[0]))
+    made = chained.batch(jobs, then=then)
+    assert not made.jobs[3].created
+    chained.drain()
+    read = chained.batches.get(made.id)
+    assert read.then_error == (
+        f"55000: argument numbers takes the result of job {waiting.id}, which has not ended"
+    )
+    chained.jobs.reschedule(waiting.id, delay="0s")
+    chained.drain()
+    with psycopg.connect(chained.url) as connection:
+        connection.execute("update rota.batch set updated_at = updated_at - interval '11 s'")
+    chained.drain()
+    assert find_results(chained, "total") == [4 + 9 + 25 + 1]

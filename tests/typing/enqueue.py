@@ -37,8 +37,7 @@ send_mail.new(1)
 send_mail.new("1")  # E: arg-type | reportArgumentType
 send_mail.new()  # E: call-arg | reportCallIssue
 app.batch([send_mail.new(1)], on_failure="never")  # E: arg-type | reportArgumentType
-assert_type(send_mail.new(1), rota.records.NewJob)
-assert_type(send_mail.new(1).using(priority=5), rota.records.NewJob)
+assert_type(rebuild_report.new(date(2026, 1, 14)), rota.records.NewJob[None])
 send_mail.new(1).using(prio=5)  # E: call-arg | reportCallIssue
 
 # using

@@ -32,14 +32,21 @@ def square(number: int) -> int:
     return number * number
 
 
-@app.job(takes_context=True)
-def add_up(ctx: rota.Context) -> None:
-    results = app.batches.results(ctx.ended_batch.id)
-    print(f"sum {sum(member.result for member in results)}", flush=True)
+@app.job
+def add_up(numbers: list[int]) -> None:
+    print(f"sum {sum(numbers)}", flush=True)
+
+
+@app.job
+def show(number: int) -> None:
+    print(f"square {number}", flush=True)
 
 
 if __name__ == "__main__":
     send_mail.enqueue("ada")
     send_mail.enqueue("bob")
     send_mail.using(run_at=datetime.now(UTC) + timedelta(seconds=1)).enqueue("eve")
-    app.batch([square.new(number) for number in range(4)], then=add_up.new())
+    squares = [square.new(number) for number in range(4)]
+    app.batch(squares, then=add_up.new(rota.results_of(squares)))
+    first = square.new(3)
+    app.enqueue(first, then=show.new(rota.result_of(first)))

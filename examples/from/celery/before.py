@@ -1,7 +1,7 @@
 import os
 from datetime import datetime, timedelta, UTC
 
-from celery import Celery, chord
+from celery import Celery, chain, chord
 from celery.schedules import crontab
 
 app = Celery("shop", broker=os.environ["REDIS_URL"], backend=os.environ["REDIS_URL"])
@@ -44,8 +44,14 @@ def add_up(numbers):
     print(f"sum {sum(numbers)}", flush=True)
 
 
+@app.task(name="show")
+def show(number):
+    print(f"square {number}", flush=True)
+
+
 if __name__ == "__main__":
     send_mail.delay("ada")
     send_mail.delay("bob")
     send_mail.apply_async(("eve",), eta=datetime.now(UTC) + timedelta(seconds=1))
     chord(square.s(number) for number in range(4))(add_up.s())
+    chain(square.s(3), show.s())()

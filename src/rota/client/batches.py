@@ -5,10 +5,11 @@ from __future__ import annotations
 import builtins
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from rota.client.base import LIST_MAX, Namespace, check_id
 from rota.client.both import awaitable, both
@@ -16,6 +17,7 @@ from rota.client.enqueue import (
     OF_MANY,
     ONE,
     EnqueueCalls,
+    Following,
     Prepared,
     Then,
     check_job,
@@ -26,6 +28,7 @@ from rota.client.enqueue import (
 from rota.client.requests import ActionResult, make_request, sort_answers
 from rota.declare.connection import AsyncConnection, Connection
 from rota.declare.job_type import NewJob
+from rota.declare.taking import Places, find_places
 from rota.errors import BatchNotFound, UsageError
 from rota.model.awaited import JobResult, OnFailure
 from rota.model.batch import Batch
@@ -36,6 +39,8 @@ from rota.store import ops
 from rota.store.db import RunOptions
 from rota.store.driver import Operation
 
+CHAIN_MAX = 100
+"""Most jobs of a chain: one row keeps them all."""
 OUTCOMES = ("ended", "succeeded", "failed")
 PAGE = 1_000
 """Members that one statement cancels."""
@@ -77,9 +82,11 @@ class BatchCalls(EnqueueCalls):
             jobs: the members, made with `job_type.new(…)`. A job whose key another job has joins
                 that job and is no member.
             then: the job that follows, or a mapping with a job for each outcome: `succeeded` (all
-                members have) and `failed`. Defaults to none.
+                members have) and `failed`. A list is a chain: each job is enqueued when the job
+                before it has succeeded. Defaults to none.
             on_failure: "continue": `then` is enqueued, however the members have ended. "wait": only
-                when all have succeeded, also requeued members. Defaults to "continue".
+                when all have succeeded, also requeued members. So is always a chain, and a job that
+                takes results: `then=bind.new(rota.results_of(jobs))`. Defaults to "continue".
             parent: the id of a batch that has not ended, of which this batch becomes a member, as
                 in `parent=ctx.job.batch`.
             connection: whose transaction the INSERTs join. Defaults to that of the jobs.
@@ -136,7 +143,7 @@ class BatchCalls(EnqueueCalls):
         members, following = carried[: len(request.jobs)], carried[len(request.jobs) :]
         then = dict(zip(request.then, make_rows(following), strict=True))
         rows, on_failure = make_rows(members), request.on_failure
-        insert = ops.insert_batch(rows, then, on_failure, request.parent)
+        insert = ops.insert_batch(rows, then, request.takes, on_failure, request.parent)
         yield from self._refuse_large(carried, indexed=True)
         return (yield from self._watch_payloads(members, insert, indexed=True))
 
@@ -246,6 +253,9 @@ def _refuse_no_batch(id_: int | None, jobs: builtins.list[Enqueued]) -> NewBatch
 class _BatchRequest(msgspec.Struct, frozen=True):
     jobs: builtins.list[NewJob]
     then: Mapping[str, NewJob]
+    """The jobs that follow: by outcome, and the later jobs of a chain as `then 2` and so on."""
+    takes: Mapping[str, Mapping[str, Places]]
+    """Which results they take: of the jobs, the later ones of the job before each."""
     on_failure: OnFailure
     parent: int | None
 
@@ -253,18 +263,45 @@ class _BatchRequest(msgspec.Struct, frozen=True):
 def _read_request(
     jobs: Iterable[NewJob], then: Then | None, on_failure: OnFailure, parent: int | None
 ) -> _BatchRequest:
-    if then is None:
-        following: dict[str, NewJob] = {}
-    elif isinstance(then, Mapping):
-        following = dict(then)
-    else:
-        check_job(then, "then")
-        following = {"ended": then}
-    for outcome, job in following.items():
-        if outcome not in OUTCOMES:
-            raise UsageError(f"then: the outcomes are {', '.join(OUTCOMES)}, not {outcome!r}")
-        check_job(job, f"then[{outcome!r}]")
+    listed = list_jobs(jobs)
+    following: dict[str, NewJob] = {}
+    takes: dict[str, Mapping[str, Places]] = {}
     check_choice(on_failure, "on_failure", get_args(OnFailure))
+    if isinstance(then, Mapping):
+        by_outcome = dict(then)
+    elif isinstance(then, NewJob | None):
+        ended = "ended" if then is None or then.takes is None else "succeeded"
+        by_outcome = {} if then is None else {ended: then}
+    else:
+        by_outcome = {"succeeded": then}
+    if not isinstance(then, Mapping) and "succeeded" in by_outcome:
+        on_failure = "wait"
+    for outcome, follows in by_outcome.items():
+        before = listed
+        for place, job in _read_chain(outcome, follows).items():
+            takes[place] = find_places(job, before)
+            following[place] = job if job.takes is None else replace(job, takes=None)
+            before = [job]
     if parent is not None:
         check_id(parent)
-    return _BatchRequest(list_jobs(jobs), following, on_failure, parent)
+    return _BatchRequest(listed, following, takes, on_failure, parent)
+
+
+def _read_chain(outcome: str, follows: Following) -> dict[str, NewJob]:
+    """Return the jobs that follow an outcome, by where the batch keeps them. Raises UsageError."""
+    if outcome not in OUTCOMES:
+        raise UsageError(f"then: the outcomes are {', '.join(OUTCOMES)}, not {outcome!r}")
+    what = "then" if outcome == "ended" else f"then[{outcome!r}]"
+    if isinstance(follows, list | tuple):
+        chain = list_jobs(follows)
+    else:
+        check_job(follows, what)
+        chain = [cast("NewJob", follows)]
+    if outcome != "succeeded" and (len(chain) > 1 or [job for job in chain if job.takes]):
+        raise UsageError(
+            f"{what}: a chain, or a job that takes a result, goes on only after a success: "
+            "then={'succeeded': …}"
+        )
+    if len(chain) > CHAIN_MAX:
+        raise UsageError(f"{what}: a chain has at most {CHAIN_MAX} jobs, not {len(chain)}")
+    return {f"then {n}" if n > 1 else outcome: job for n, job in enumerate(chain, 1)}

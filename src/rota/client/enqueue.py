@@ -25,6 +25,7 @@ from rota.declare.job_type import NewJob
 from rota.declare.jsonb import PAYLOAD_BYTES_LEAST, all_fit, fits, text_bytes
 from rota.declare.options import OWN, EnqueueOptions, UsingOptions, encode_asks
 from rota.declare.payload import encode_untyped
+from rota.declare.taking import refuse_taking
 from rota.errors import PayloadError, UsageError
 from rota.model.bounds import NAME_MAX, check_text
 from rota.model.job import Enqueued
@@ -48,8 +49,10 @@ T = TypeVar("T")
 Insertion = tuple[Operation[T], Any, RunOptions]
 """The operation of a call that enqueues, its connection and the options of its run."""
 Prepared = AbstractContextManager[Insertion[T]]
-Then = NewJob | Mapping[str, NewJob]
-"""The job that follows others, or a job for each outcome: `succeeded`, `failed`."""
+Following = NewJob | Sequence[NewJob]
+"""The job that follows others, or a chain: jobs of which each follows the one before it."""
+Then = Following | Mapping[str, Following]
+"""What follows others, or what follows them for each outcome: `succeeded`, `failed`."""
 
 
 class EnqueueCalls(Caller):
@@ -102,7 +105,9 @@ class EnqueueCalls(Caller):
             arguments: the handler's arguments by name, JSON; only with a name. Defaults to none.
             connection: the option `connection`, by position; only with a name.
             then: the job that is enqueued when this job has ended, however; or a mapping with a job
-                for each outcome: `succeeded`, and `failed` (dead or cancelled). A job whose key was
+                for each outcome: `succeeded`, and `failed` (dead or cancelled). A list is a chain:
+                each job is enqueued when the job before it has succeeded, and so is a job that
+                takes its result, as in `then=double.new(rota.result_of(job))`. A job whose key was
                 taken has no `then` of its own. Only with a job. Defaults to none.
             options: the keys of `UsingOptions`, each documented there; only with a name.
 
@@ -359,6 +364,8 @@ def make_rows(jobs: Sequence[NewJob]) -> list[NewRow]:
     rows, before = [], None
     for job in jobs:
         job_type, options = job.job_type, job.options
+        if job.takes is not None:
+            refuse_taking(job)
         key = options.idempotency_key or job.key
         group_key = options.group_key or job.made_group
         same = (job_type, id(options), key is None, group_key is None)

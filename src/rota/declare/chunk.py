@@ -14,6 +14,7 @@ import msgspec
 from rota.declare.option import duration, whole
 from rota.declare.parameter import from_json
 from rota.declare.payload import Arguments, Codec
+from rota.declare.result_of import ResultOf
 from rota.declare.secret import Personal, Secret, is_personal
 from rota.declare.storable import is_pydantic
 from rota.errors import DeclarationError, PayloadError, UsageError
@@ -132,6 +133,12 @@ class ItemCodec(Codec):
             raise self._without_item(error) from None
         text = text[len(_BEFORE) : -len(_AFTER)]
         return self.seal(text, index)
+
+    def set_apart(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], index: int | None = None
+    ) -> tuple[dict[str, Any], dict[str, ResultOf], Codec]:
+        """Raise PayloadError: an item takes no result of another job."""
+        raise PayloadError(self.job_type, None, "with chunk=… it takes no result of a job", index)
 
     def _reveal(self, item: Any) -> dict[str, Any]:
         """Return the fields of an item, with secrets in clear."""

@@ -30,18 +30,26 @@ from rota.declare.chunk import Chunk
 from rota.declare.connection import AnyConnection, AsyncConnection, Connection
 from rota.declare.declaration import Declaration
 from rota.declare.options import EnqueueOptions, JobTypeOptions, UsingOptions, advise_using
+from rota.declare.result_of import ResultOf
 from rota.errors import PayloadError, UsageError, refuse_attribute
 from rota.model.job import Enqueued
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
+if TYPE_CHECKING:  # Python has defaults of type variables from 3.13 on
+    from typing_extensions import TypeVar as _TypeVar
+
+    R_co = _TypeVar("R_co", covariant=True, default=Any)
+else:
+    R_co = TypeVar("R_co", covariant=True)
 ByName = Literal["named", "pyformat"]
 ByPlace = Literal["format", "qmark", "numeric", "numeric_dollar"]
 
 
-class NewJob(msgspec.Struct, frozen=True):
-    """A job that is not enqueued yet: its arguments are checked and encoded."""
+class NewJob(msgspec.Struct, Generic[R_co], frozen=True):
+    """A job that is not enqueued yet: its arguments are checked and encoded. `R_co` is what its
+    handler returns."""
 
     job_type: JobType[..., ..., Any]
     """The job type as it was declared."""
@@ -55,6 +63,8 @@ class NewJob(msgspec.Struct, frozen=True):
     """The group key from the type's function; a group key of the options counts instead."""
     asks_json: str | None = None
     """What the job asks of its limit and its breaker, as JSON text."""
+    takes: Mapping[str, ResultOf] | None = None
+    """The fields of the payload that get results of the jobs before it; None: no fields."""
 
     def __repr__(self) -> str:  # nothing of the payload
         return f"<new job of type {self.job_type.name!r}>"
@@ -73,11 +83,17 @@ class NewJob(msgspec.Struct, frozen=True):
 
     def using(
         self, connection: AnyConnection | UnsetType = UNSET, /, **options: Unpack[UsingOptions]
-    ) -> NewJob:
+    ) -> NewJob[R_co]:
         """Return the same job with other options: the keys of `JobType.using`."""
         updated = self.job_type._update_options(self.options, options, connection)
         return NewJob(
-            self.job_type, self.payload_json, updated, self.key, self.made_group, self.asks_json
+            self.job_type,
+            self.payload_json,
+            updated,
+            self.key,
+            self.made_group,
+            self.asks_json,
+            self.takes,
         )
 
     @overload
@@ -233,8 +249,9 @@ class JobType(Generic[P, Q, R]):
             self._declaration.check_timeout(updated)
         return updated
 
-    def new(self, /, *args: P.args, **kwargs: P.kwargs) -> NewJob:
-        """Return a job with these arguments, for `enqueue_many`. Raises PayloadError."""
+    def new(self, /, *args: P.args, **kwargs: P.kwargs) -> NewJob[R]:
+        """Return a job with these arguments, for `enqueue_many`. An argument may be the result of
+        the job before it: `rota.result_of(job)`. Raises PayloadError."""
         return self._make(args, kwargs, self._options)
 
     def _make(
@@ -243,28 +260,36 @@ class JobType(Generic[P, Q, R]):
         kwargs: dict[str, Any],
         options: EnqueueOptions,
         index: int | None = None,
-    ) -> NewJob:
+    ) -> NewJob[R]:
         """Return a job with these arguments and checked options; `index` is its place in a list.
         Raises PayloadError, and UsageError as a key function or `check_timeout`."""
-        declaration = self._declaration
+        declaration, takes = self._declaration, None
+        codec = declaration.codec
         if declaration.chunk is not None:
             declaration.check_timeout(options)
         try:
-            payload = declaration.codec.encode(args, kwargs, index)
+            payload = codec.encode(args, kwargs, index)
         except PayloadError as error:
-            if error.argument in kwargs and error.argument not in declaration.codec.names:
-                error.args = (f"{error}{advise_using(error.argument)}",)
-            raise
+            if not any(isinstance(given, ResultOf) for given in (*args, *kwargs.values())):
+                if error.argument in kwargs and error.argument not in codec.names:
+                    error.args = (f"{error}{advise_using(error.argument)}",)
+                raise
+            known, takes, codec = codec.set_apart(args, kwargs, index)
+            payload = codec.encode((), known, index)
         key_maker = declaration.key_maker if options.idempotency_key is None else None
         group_maker = declaration.group_maker if options.group_key is None else None
         if key_maker is None and group_maker is None and not declaration.asks.makers:
-            return NewJob(self, payload, options)
+            return NewJob(self, payload, options, takes=takes)
+        if takes is not None:
+            unknown = codec.name_parameters(takes)
+            for maker in filter(None, (key_maker, group_maker, *declaration.asks.makers.values())):
+                maker.refuse_unknown(unknown, index)
         # From the payload, so that the functions get the handler's arguments.
-        arguments, _ = declaration.codec.decode(payload)
+        arguments, _ = codec.decode(payload)
         key = None if key_maker is None else key_maker.make(arguments, index)
         group = None if group_maker is None else group_maker.make(arguments, index)
         asks = declaration.asks.make(arguments, index) if declaration.asks.makers else None
-        return NewJob(self, payload, options, key, group, asks)
+        return NewJob(self, payload, options, key, group, asks, takes)
 
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         """Insert a job with these arguments. After an error nothing is inserted, and the caller's

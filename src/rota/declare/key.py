@@ -4,7 +4,7 @@ with their names."""
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from string import Formatter
 from types import FunctionType
 from typing import Any
@@ -120,6 +120,16 @@ class KeyMaker:
             return (check or _check_key)(made)
         except UsageError as error:
             raise UsageError(f"{self._name(index)}: {error}; nothing was inserted") from None
+
+    def refuse_unknown(self, unknown: Collection[str], index: int | None = None) -> None:
+        """Raise UsageError if it takes an argument that is not known yet."""
+        for name in self.arguments:
+            if name in unknown:
+                raise UsageError(
+                    f"{self._name(index)} takes {name!r}, which is the result of another job and "
+                    "not known yet: make it of other arguments, or name a key or a group key, as "
+                    "in .using(key=…).new(…)"
+                )
 
     def _read_text(self, text: str) -> Callable[..., str]:
         """Return the function that a text such as "export:{user_id}" stands for."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import inspect
 import re
@@ -19,6 +20,7 @@ from rota.declare.parameter import (
     may_change,
     type_of,
 )
+from rota.declare.result_of import ResultOf
 from rota.declare.secret import Secret, is_sealed
 from rota.declare.storable import PLAIN, Fault, encode, find_change, find_first, to_json, unstorable
 from rota.errors import DeclarationError, PayloadError
@@ -76,17 +78,21 @@ class Codec:
             for parameter in parameters
             if fields[parameter.name] not in self.required
         }
-        # msgspec decodes a TypedDict straight into keyword arguments, without missing fields.
-        types = {
-            fields[name]: hint if fields[name] in self.required else typing.NotRequired[hint]
-            for name, hint in hints.items()
-        }
-        make: Any = typing.TypedDict
         self.hints = {fields[name]: hint for name, hint in hints.items()}
-        self._decode = msgspec.json.Decoder(make("Payload", types), dec_hook=from_json).decode
+        self._decode = self._make_decoder()
         self.checks_again = any(may_be_unstorable(hint) for hint in hints.values())
         self._compared = {name for name, hint in self.hints.items() if may_change(hint)}
         self._note_private(self.hints)
+
+    def _make_decoder(self) -> Callable[[str | bytes], dict[str, Any]]:
+        # msgspec decodes a TypedDict straight into keyword arguments, without missing fields.
+        types = {
+            name: hint if name in self.required else typing.NotRequired[hint]
+            for name, hint in self.hints.items()
+        }
+        make: Any = typing.TypedDict
+        decoder = msgspec.json.Decoder(make("Payload", types), dec_hook=from_json)
+        return decoder.decode
 
     def _note_private(self, hints: Mapping[str, Any]) -> None:
         self.secret, self.personal = list_private(hints)
@@ -95,7 +101,11 @@ class Codec:
     @property
     def parameters(self) -> frozenset[str]:
         """The names of the handler's parameters: `from_`, if the payload's field is `from`."""
-        return frozenset(self._parameters.get(field, field) for field in self.names)
+        return self.name_parameters(self.names)
+
+    def name_parameters(self, fields: Iterable[str]) -> frozenset[str]:
+        """Return the names of the handler's parameters that these fields fill."""
+        return frozenset(self._parameters.get(field, field) for field in fields)
 
     @property
     def plain(self) -> frozenset[str]:
@@ -106,7 +116,7 @@ class Codec:
     @property
     def secret_parameters(self) -> frozenset[str]:
         """The parameters that are a Secret."""
-        return frozenset(self._parameters.get(field, field) for field in self.secret)
+        return self.name_parameters(self.secret)
 
     @classmethod
     def of(cls, func: Callable[..., Any], *, job_type: str, takes_context: bool) -> Codec:
@@ -168,6 +178,22 @@ class Codec:
             parts = [(name, (given[name], arguments[name])) for name in names]
             self._refuse(find_change, parts, index)
         return text
+
+    def set_apart(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], index: int | None = None
+    ) -> tuple[dict[str, Any], dict[str, ResultOf], Codec]:
+        """Return the arguments of a call that are known, the results that it takes of other jobs,
+        both by field, and the codec of the known arguments. Raises PayloadError."""
+        given = self._bind(args, kwargs, index)
+        self._check_names(given, index)
+        takes = {name: value for name, value in given.items() if isinstance(value, ResultOf)}
+        for name in self.secret & takes.keys():
+            why = "it is a Secret, and the result of another job is stored in clear"
+            raise PayloadError(self.job_type, name, why, index)
+        rest = copy.copy(self)
+        rest.required = self.required - takes.keys()
+        rest._decode = rest._make_decoder()
+        return {name: given[name] for name in given if name not in takes}, takes, rest
 
     def seal(self, text: str, index: int | None = None) -> str:
         """Return the JSON text of a payload with each secret field sealed. Raises PayloadError for

@@ -9,6 +9,7 @@ import msgspec
 from rota.declare.job_type import JobType, NewJob
 from rota.declare.options import EnqueueOptions, JobOptions
 from rota.declare.place import CodePlace
+from rota.declare.taking import refuse_taking
 from rota.errors import PayloadError, UsageError
 from rota.model.asks import add_asks
 from rota.model.bounds import NAME_MAX, check_choice, check_text
@@ -153,6 +154,7 @@ def _check_job(job: Any) -> None:
         raise UsageError(f"give a job, not its type: {job.name}.new(…)")
     if not isinstance(job, NewJob):
         raise UsageError(f"job must be made with job_type.new(…), not {job!r}")
+    refuse_taking(job)
     for name in job.options.__struct_fields__:
         if name in _CARRIED or getattr(job.options, name) is None:
             continue

@@ -18,6 +18,7 @@ from uuid import UUID
 
 import msgspec
 
+from rota.declare.result_of import ResultOf
 from rota.declare.secret import Secret, is_sealed
 
 Fault = tuple[str, str]
@@ -141,6 +142,12 @@ def is_pydantic(kind: type) -> bool:
 
 # Values as JSON
 
+_ARGUMENTS = {
+    Secret: "a Secret is stored only as an argument that is annotated so",
+    ResultOf: "the result of another job is an argument of its own, not a part of a value",
+}
+"""What is wrong with a value that can only be an argument."""
+
 
 def to_json(value: Any) -> Any:
     """The encoder's hook for what msgspec does not encode."""
@@ -160,8 +167,8 @@ def to_json(value: Any) -> Any:
             return date(value.year, value.month, value.day)
         case Mapping():
             return dict(value)
-        case Secret():
-            raise TypeError("a Secret is stored only as an argument that is annotated so")
+        case Secret() | ResultOf():
+            raise TypeError(_ARGUMENTS[type(value)])
         case _ if is_pydantic(type(value)):
             return _dump(value)
         case _:

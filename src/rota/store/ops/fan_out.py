@@ -16,8 +16,16 @@ FOLDS_MAX = 100
 """Most folds in a row: a batch that another transaction has locked always leaves something."""
 
 
+Takes = Mapping[str, Mapping[str, int | list[int]]]
+"""Which results the jobs that follow take: by job and field, places among the jobs before it."""
+
+
 def insert_batch(
-    rows: Sequence[NewRow], then: Mapping[str, NewRow], on_failure: str, parent: int | None
+    rows: Sequence[NewRow],
+    then: Mapping[str, NewRow],
+    takes: Takes,
+    on_failure: str,
+    parent: int | None,
 ) -> Operation[tuple[int | None, list[Enqueued]]]:
     """Insert jobs as the members of a new batch; return its id, and the results in the order of the
     input. Run it in one transaction. A job that joins another job by its key is no member. If all
@@ -26,9 +34,14 @@ def insert_batch(
 
     Raises UsageError if there is no such parent, or it has ended.
     """
-    encoded = _encode_then(then) if then else None
+    # A job that follows a single job takes the result of the only member, whatever its id.
+    needs_ids = len(rows) > 1 and any(takes.values())
+    encoded = _encode_then(then, takes, {}) if then and not needs_ids else None
     id_ = yield from ask("batch_open", then=encoded, on_failure=on_failure, parent=parent)
     inserted = yield from insert_many(rows, id_)
+    if needs_ids:
+        ids = {place: job.id for place, job in enumerate(inserted)}
+        yield from ask("batch_then", batch=id_, then=_encode_then(then, takes, ids))
     members = [job.id for job in inserted if job.created]
     joined = [] if members else [job.id for job in inserted]
     added = {"ids": format_numbers(members), "joined": format_numbers(joined)}
@@ -53,10 +66,18 @@ def mend_batches(limit: int) -> Operation[int]:
     return (yield Query("batches_mend", {"limit": limit}))[0][0]  # type: ignore[no-any-return]
 
 
-def _encode_then(then: Mapping[str, NewRow]) -> str:
-    jobs = {outcome: row.columns() for outcome, row in then.items()}
-    for job in jobs.values():
+def _encode_then(then: Mapping[str, NewRow], takes: Takes, ids: Mapping[int, int]) -> str:
+    """Return what follows a batch, as JSON text; `ids` of its jobs by their places, if needed."""
+    jobs = {place: row.columns() for place, row in then.items()}
+    for place, job in jobs.items():
         job["payload"] = msgspec.Raw(job["payload"].encode())
         if job["meta"] is not None:
             job["meta"] = msgspec.Raw(job["meta"].encode())
+        # The later jobs of a chain follow one job each.
+        known = {} if place.startswith("then ") else ids
+        if given := takes.get(place):
+            job["takes"] = {
+                field: [known.get(at) for at in of] if isinstance(of, list) else known.get(of)
+                for field, of in given.items()
+            }
     return msgspec.json.encode(jobs).decode()

@@ -381,7 +381,8 @@ create table batch (
   -- When `then_jobs` are enqueued: once all members have ended ('continue'), or once all have
   -- succeeded, also as jobs that a person requeued ('wait').
   on_failure text not null check (on_failure in ('continue', 'wait')),
-  -- By outcome, `ended`, `succeeded` or `failed`: the job to enqueue, as jobs_insert takes it.
+  -- By outcome, `ended`, `succeeded` or `failed`: the job to enqueue, as jobs_insert takes it, and
+  -- `takes`, as batch_payload reads it. `then 2` and so on: the later jobs of a chain.
   then_jobs jsonb,
   then_at timestamptz,                           -- when the follow-up was enqueued
   then_job bigint,                               -- NULL: it joined another job by its key

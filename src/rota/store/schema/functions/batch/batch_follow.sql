@@ -1,5 +1,7 @@
--- Enqueues what follows a batch that has ended (for batches_fold). The job's meta has the batch and
--- the counts of its members by outcome. If the database refuses the job, the batch says why.
+-- Enqueues what follows a batch that has ended (for batches_fold). The job's meta has the batch
+-- and the counts of its members by outcome. In a chain (`succeeded`, `then 2`, `then 3` and so on)
+-- the job is the only member of a new batch, which the rest follows. If the database refuses the
+-- job, or a result that it takes is not there, the batch says why.
 create or replace function {schema}.batch_follow(p_batch bigint, p_outcome text)
 returns void
 language plpgsql
@@ -7,6 +9,7 @@ as $$
 declare
   v_batch {schema}.batch;
   v_job jsonb;
+  v_next bigint;
   v_ids bigint[] := '{}';
   v_error text;
 begin
@@ -16,9 +19,30 @@ begin
   v_job := coalesce(v_batch.then_jobs -> p_outcome, v_batch.then_jobs -> 'ended');
   if v_job is not null then
     begin
+      if p_outcome = 'succeeded' and v_batch.then_jobs ? 'then 2' then
+        v_next := {schema}.batch_open(
+          (
+            select jsonb_object_agg(
+              case c.place when 2 then 'succeeded' else 'then ' || c.place - 1 end, c.job
+            )
+            from (
+              select substring(t.key from '^then (\d+)$')::int as place, t.value as job
+              from jsonb_each(v_batch.then_jobs) t
+            ) c
+            where c.place >= 2
+          ),
+          'wait'::text,
+          null::bigint
+        );
+      end if;
       v_ids := {schema}.jobs_insert(
         null::bigint[],
-        jsonb_build_array(v_job -> 'payload'),
+        jsonb_build_array(
+          case
+            when v_job ? 'takes' then {schema}.batch_payload(p_batch, v_job)
+            else v_job -> 'payload'
+          end
+        ),
         case when v_job ->> 'idempotency_key' is not null
           then array[v_job ->> 'idempotency_key']
         end,
@@ -27,6 +51,7 @@ begin
         jsonb_build_array(
           v_job
           || jsonb_build_object(
+            'batch', v_next,
             'meta',
             coalesce(nullif(v_job -> 'meta', 'null'), '{}')
             || jsonb_build_object(
@@ -42,6 +67,11 @@ begin
           )
         )
       );
+      if v_next is not null and v_ids[1] is not null then
+        perform {schema}.batch_add(v_next, v_ids);
+      elsif v_next is not null then  -- its key joined it to another job, which nothing follows
+        perform {schema}.batch_withdraw(v_next, v_ids);
+      end if;
     exception when others then
       if {schema}.is_no_rows_fault(sqlstate) then
         raise;

@@ -95,6 +95,23 @@ def greet(reader: Reader) -> None:
     assert reader.app.get(1).result == "hello Ada"
 
 
+@follows("leases-and-timeouts.md")
+def stop_in_good_time(reader: Reader) -> None:
+    saved: list[str] = []
+
+    async def read_rows(file: str) -> None:
+        raise TimeoutError
+
+    async def save_place(file: str) -> None:
+        saved.append(file)
+
+    reader.names.update(read_rows=read_rows, save_place=save_place)
+    reader.follow_rest()
+    job = reader.names["import_rows"].enqueue("may.csv")
+    reader.app.drain()
+    assert (reader.app.get(job.id).status, saved) == ("queued", ["may.csv"])
+
+
 @follows("ordered-groups.md")
 def halt_groups(reader: Reader) -> None:
     reader.follow_to("Groups do not wait for each other")

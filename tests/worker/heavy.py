@@ -91,6 +91,7 @@ def seen(ctx: rota.Context, on: date, ids: list[int]) -> dict[str, Any]:
         "worker": ctx.worker,
         "state": ctx.state,
         "cancelled": ctx.cancelled,
+        "has time left": 0 < ctx.time_left_s <= 300,
         "attempts": ctx.job.attempts,
         "app": ctx.app is app,
         "told": [[result.outcome, result.result] for result in ctx.results.values()],

@@ -167,7 +167,7 @@ def test_a_process_of_its_own_keeps_nothing_of_a_failed_handler_alive() -> None:
     setup = describe_handler(declaration, make_spec(heavy.jobs), Database(""))
     channel: Any = None
     process, job = HandlerProcess(channel, setup, time_out, (), None), make_job()
-    run = RunJob(job, pickle.dumps({}))
+    run = RunJob(job, pickle.dumps({}), 60.0)
     with nothing_kept():
         for _ in range(3):
             copy = contextvars.copy_context()

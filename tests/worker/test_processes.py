@@ -109,6 +109,7 @@ async def test_arguments_the_context_and_results_of_others_go_in_and_the_result_
         "worker": hand.name,
         "state": None,  # only the worker has it
         "cancelled": None,
+        "has time left": True,
         "attempts": 1,
         "app": True,
         "told": [["succeeded", 7]],
@@ -511,7 +512,7 @@ async def test_what_a_process_sent_before_it_died_is_read_whatever_it_is_told_th
     """Else a handler that has run would count as one that never began, and run again."""
     held, _ = held_job("fails", how="os._exit")
     process = start_child("fails")
-    process.send(RunJob(held.job, pickle.dumps({"how": "os._exit"})))
+    process.send(RunJob(held.job, pickle.dumps({"how": "os._exit"}), 60.0))
     # All its threads must have ended: only then is its end of the channel closed.
     await aeventually(lambda: process.has_exited)
     process.send(Stop("at once"))

@@ -4,7 +4,9 @@ the attempt, never the worker."""
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
+from dataclasses import dataclass
 from datetime import timedelta
 
 import pytest
@@ -12,12 +14,18 @@ import pytest
 import rota
 from rota.observe.events import HandlerAbandoned, JobFailed, JobSucceeded, LeaseLost
 from rota.worker.executor import Executor
+from tests.support.clock import ManualClock
 from tests.support.rules import rule
 from tests.support.wait import aeventually
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, put, rows, value
 
 FIXED = rota.Fixed("1m", jitter=0)
+
+
+@dataclass
+class Doc:
+    id: int
 
 
 @rule("M21", "M35")
@@ -47,6 +55,48 @@ async def test_a_job_may_run_for_as_long_as_it_was_enqueued_with_whatever_its_ty
     ended = await app.aget(long)
     assert (ended.timeout_s, ended.timeout) == (3600.0, timedelta(hours=1))
     await app.aclose()
+
+
+@rule("M35")
+async def test_a_handler_reads_how_much_of_its_timeout_is_left_and_can_stop_before(
+    database: str, connection: Connection
+) -> None:
+    jobs, clock = rota.Jobs(), ManualClock()
+    looked: list[rota.Context] = []
+    left_s: list[float] = []
+
+    def look(ctx: rota.Context) -> None:
+        looked.append(ctx)
+        clock.advance(4)
+        left_s.append(ctx.time_left_s)
+
+    @jobs.job("plain", takes_context=True)
+    def plain(ctx: rota.Context) -> None:
+        look(ctx)
+
+    @jobs.job("many", timeout="50s", chunk=10, takes_context=True)
+    def many(ctx: rota.Context, docs: list[Doc]) -> None:
+        look(ctx)
+
+    @jobs.job("stops", timeout="60s", takes_context=True)
+    async def stops(ctx: rota.Context) -> str:
+        look(ctx)
+        try:
+            async with asyncio.timeout(ctx.time_left_s - 60):
+                await asyncio.Event().wait()
+        except TimeoutError:
+            return "saved"
+        return "all done"
+
+    put(connection, "plain")
+    connection.execute("update rota.job set timeout = '40 s'")
+    put(connection, "many", id=1)
+    stopped = put(connection, "stops")
+    await Hand(database, jobs, slots=1, clock=clock, drain=True).run()
+    assert left_s == [36.0, 46.0, 56.0]
+    assert [ctx.time_left_s for ctx in looked] == [0.0] * 3, "each attempt is over"
+    assert value(connection, "select result from rota.jobs where id = %s", stopped) == "saved"
+    assert rota.Context(looked[0].job, "test").time_left_s == math.inf
 
 
 @rule("M35")

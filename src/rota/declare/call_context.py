@@ -44,6 +44,11 @@ class CallContext(Context):
                     self._stop_items()
         return self._items
 
+    @property
+    def time_left_s(self) -> float:
+        """Seconds until the call reaches the timeout of the type; 0 or less: it has."""
+        return max((item.time_left_s for item in self.items), default=0.0)  # none has more
+
     def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
         """Refuse: progress belongs to one job."""
         self._refuse("progress")

@@ -13,6 +13,7 @@ from contextlib import (
 )
 from contextvars import ContextVar
 from datetime import datetime
+from math import inf
 from typing import Any, Protocol, TypeVar, overload
 
 import msgspec
@@ -69,6 +70,7 @@ class Context:
         effects: KeepsEffects | None = None,
         results: Results | None = None,
         jobs: SenderOfJobs | None = None,
+        find_time_left: Callable[[Context], float] | None = None,
     ) -> None:
         self.job = job
         """The job as claimed; `job.attempts` counts this attempt."""
@@ -91,6 +93,7 @@ class Context:
         self._effects = effects
         self._journal: Journal | None = None
         self._jobs = jobs
+        self._find_time_left = find_time_left
 
     def __repr__(self) -> str:
         return f"<context of job {self.job.id} {self.job.job_type}, attempt {self.job.attempts}>"
@@ -139,6 +142,16 @@ class Context:
         between steps, because a thread cannot be stopped from outside."""
         if self._stopped is not None:
             raise AttemptCancelled(self._stopped)
+
+    @property
+    def time_left_s(self) -> float:
+        """Seconds until the attempt reaches its timeout; 0 or less: it has. In the context of a
+        test it is `inf`.
+
+        An async handler gets a TimeoutError a minute earlier within
+        `async with asyncio.timeout(ctx.time_left_s - 60):`; a plain function compares it.
+        """
+        return inf if self._find_time_left is None else self._find_time_left(self)
 
     def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
         """Report progress, from any thread, as often as you like. The worker stores the latest

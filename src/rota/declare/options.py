@@ -291,7 +291,7 @@ _OF_JOBS = (*JOB_DEFAULTS, "takes_context", "chunk")
 _CALLED_HERE = {
     "countdown": "delay", "eta": "run_at", "schedule_at": "run_at", "retries": "max_attempts",
     "max_retries": "max_attempts", "retry_backoff": "retry", "retry_jitter": "retry",
-    "default_retry_delay": "retry", "time_limit": "timeout", "soft_time_limit": "timeout",
+    "default_retry_delay": "retry", "time_limit": "timeout",
     "ttl": "expires", "idempotency_key": "key", "queueing_lock": "key",
     "concurrency": "max_running", "lock": "ordered", "executor": "process",
     "key": "unique", "bind": "takes_context",
@@ -305,6 +305,9 @@ _EXPLAINED = {
     "autoretry_for": "errors are retried already; fatal_on and retry_on say which, if Rota errs",
     "acks_late": 'the job of a crashed worker runs again already, but with on_lost="dead"',
     "ignore_result": 'history="failures" keeps no result',
+    "soft_time_limit": "the handler reads ctx.time_left_s: how much of its timeout is left",
+    "link": "app.enqueue(first.new(…), then=second.new(…))",
+    "link_error": 'app.enqueue(first.new(…), then={"failed": second.new(…)})',
     "base": "there are no task classes; App(middleware=…) is around each attempt",
 }
 """More about such a name, or the answer where no option fits."""

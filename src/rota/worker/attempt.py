@@ -276,6 +276,11 @@ class Attempt(msgspec.Struct, eq=False):
             return 0.0
         return self.ended_at - self.began_at
 
+    def find_time_left(self, now: float) -> float:
+        """Return the seconds until it reaches its timeout; 0 or less: it has."""
+        ran_s = 0.0 if self.began_at is None else now - self.began_at
+        return 0.0 if self.is_over else self.timeout_s - ran_s
+
     def find_task(self) -> asyncio.Task[None] | None:
         """Return the task of its handler, or of the call that has it; None: there is none."""
         run = self if self.pack is None else self.pack.current

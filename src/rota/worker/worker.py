@@ -263,10 +263,18 @@ class Worker:
             note_progress = self.parts.lease_keeper.note_progress
             return Context(
                 attempt.job, spec.name, self._state, note_progress, completer, effects,
-                attempt.results, attempt.job_type.jobs,
+                attempt.results, attempt.job_type.jobs, self._find_time_left,
             )  # fmt: skip
 
         return make
+
+    def _find_time_left(self, context: Context) -> float:
+        """Return what is left of a timeout, from any thread. The context does not know its attempt,
+        so that neither keeps the other alive."""
+        attempt = self.attempts.get(context.job.id)
+        if attempt is None or attempt.context is not context:
+            return 0.0  # it is over, and perhaps another claim of the job runs here
+        return attempt.find_time_left(self._clock.monotonic())
 
     def _make_runners(self, executor: Executor) -> Runners:
         spec = self._spec

@@ -174,6 +174,7 @@ class HandlerProcess:
                         self._effects,
                         {result.id: result for result in message.results},
                         self._jobs,
+                        partial(_find_time_left, monotonic() + message.timeout_s),
                     )
                     self._channel.send(messages.Begun())
                     self._runs.put((message, self._context))
@@ -269,6 +270,10 @@ class HandlerProcess:
             raise TypeError(f"not an end: {type(end).__name__}")
         except BaseException as error:  # noqa: BLE001 - of the application's class
             return Failed(_judge(refuse_outcome(error).error, self._rules))
+
+
+def _find_time_left(until: float, context: Context) -> float:
+    return until - monotonic()
 
 
 def _end_by_error(error: BaseException) -> End:

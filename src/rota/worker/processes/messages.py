@@ -44,6 +44,7 @@ class RunJob(msgspec.Struct, frozen=True):
     job: Job
     arguments: bytes
     """Pickled: only the handler's module makes them loadable."""
+    timeout_s: float
     results: tuple[JobResult, ...] = ()
     """The results of the jobs that it waited for."""
     hidden: tuple[tuple[str, ...], tuple[str, ...]] | None = None

@@ -73,7 +73,9 @@ class ProcessAttempt:
         results = tuple(self._context.results.values())
         hidden = None if self._attempt.hidden is None else self._attempt.hidden.values
         self._process.jobs += 1
-        self._process.send(messages.RunJob(self._attempt.job, arguments, results, hidden))
+        attempt = self._attempt
+        run = messages.RunJob(attempt.job, arguments, attempt.timeout_s, results, hidden)
+        self._process.send(run)
         while True:
             match self._next():
                 case messages.Begun():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import psycopg
@@ -11,6 +12,8 @@ import pytest
 import rota
 from rota.model.job import Status
 from rota.model.settle import Transition
+from rota.observe.doctor.checks import examine
+from rota.observe.doctor.finding import Level
 from rota.store import ops
 from tests.store.work import BEGINNING, GIVE_UP, Connection, Hand
 from tests.support.rules import rule
@@ -340,6 +343,9 @@ def test_what_the_database_refuses_is_said_and_tried_again(
     assert (read.outcome, read.then_job) == ("succeeded", None)
     assert read.then_error is not None
     assert "mine" in read.then_error
+    found = examine(shop._database, only=["batches"])["batches"]
+    assert found.level == Level.BAD
+    assert re.search(rf"batch {refused.id}, for .*mine", found.what)
     assert shop.batches.get(other.id).then_job is not None
     connection.execute("alter table rota.job drop constraint mine")
     connection.execute("update rota.batch set updated_at = updated_at - interval '11 s'")

@@ -151,10 +151,10 @@ LINKS: dict[str, Target] = {
 }
 """Where a cell leads, by the title of its column, with the list's name if only there."""
 PLACES = {
-    "awaited": "/dead", "breakers": "/breakers", "concurrency": "/queues", "dead": "/dead",
-    "effects": "/effects", "groups": "/groups", "limits": "/limits", "oldest": "/queues",
-    "paused": "/queues", "payloads": "/types", "queues": "/queues", "schedules": "/schedules",
-    "types": "/types", "workers": "/workers",
+    "awaited": "/dead", "batches": "/batches", "breakers": "/breakers", "concurrency": "/queues",
+    "dead": "/dead", "effects": "/effects", "groups": "/groups", "limits": "/limits",
+    "oldest": "/queues", "paused": "/queues", "payloads": "/types", "queues": "/queues",
+    "schedules": "/schedules", "types": "/types", "workers": "/workers",
 }  # fmt: skip
 """The page of what a check of doctor is about."""
 

@@ -194,6 +194,7 @@ CHECKS = (
     Check("oldest", "How long do due jobs wait?", _join(_jobs, _due), work.oldest),
     Check("paused", "Is a queue paused?", _queues, work.pauses),
     Check("schedules", "Do schedules fire?", _jobs, work.schedules),
+    Check("batches", "Does the job start that follows a batch?", _jobs, work.batches),
     Check("running", "Do jobs end in time?", _running, work.running),
     Check("keys", "Does a job that is gone hold an idempotency key?", _keys, work.keys),
     Check("effects", "Is there an effect that may have happened?", _effects, work.effects),

@@ -274,6 +274,21 @@ def schedules(facts: Facts, thresholds: Thresholds) -> Finding:
     return bad("; ".join(text), "; ".join(do), because=because)
 
 
+def batches(facts: Facts, thresholds: Thresholds) -> Finding:
+    unfollowed = facts["unfollowed"]
+    if not unfollowed:
+        return ok("no job is refused that follows a batch")
+    text = "; ".join(
+        f"batch {batch['id']}, for {words(batch['ended_s'])}: {one_line(batch['then_error'])}"
+        for batch in unfollowed
+    )
+    return bad(
+        f"the job that follows a batch cannot be enqueued: {text}",
+        "fix the cause, and a worker enqueues it within ten seconds; if a result is too large or "
+        "not kept, enqueue the job yourself",
+    )
+
+
 def keys(facts: Facts, thresholds: Thresholds) -> Finding:
     count, example = facts["orphans"], facts["example"]
     if not count:

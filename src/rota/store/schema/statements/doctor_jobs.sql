@@ -1,11 +1,13 @@
--- Read the wait of the oldest due job, the number of dead jobs, and late or stopped schedules.
+-- Read the wait of the oldest due job, the number of dead jobs, late or stopped schedules, and
+-- batches whose next job the database refuses.
 -- Parameters: limit int (most dead jobs to count); late interval (how late a schedule may be)
 -- Rows: facts text (JSON: waiting_s [NULL: nothing is due], dead, dead_s of the oldest; dead_of:
 --   the three most frequent job_type, error_type [NULL: none] and jobs of the newest; overdue:
 --   of the five latest schedules without, and five with, a reason: name, late_s, stopped_why [NULL:
 --   it has not stopped by itself], last_error [NULL: none]; overdue_count: of all; failing: of five
---   active schedules whose runs do nothing, name and why)
--- Locks: none; indexes job_ready and job_dead.
+--   active schedules whose runs do nothing, name and why; unfollowed: of the five oldest of these
+--   batches, id, ended_s and then_error)
+-- Locks: none; indexes job_ready, job_dead and batch_then_failed.
 -- Keeps: M85; M44; M82.
 select json_build_object(
   'waiting_s', extract(epoch from :schema.clock() - :schema.oldest_due())::float8,
@@ -63,6 +65,16 @@ select json_build_object(
       order by s.name
       limit 5
     ) f
+  ),
+  'unfollowed', (
+    select coalesce(json_agg(u order by u.id), '[]')
+    from (
+      select b.id, extract(epoch from :schema.clock() - b.ended_at)::float8 as ended_s, b.then_error
+      from :schema.batch b
+      where b.then_error is not null
+      order by b.id
+      limit 5
+    ) u
   ),
   'overdue_count', (select count(*) from :schema.schedules_overdue(:late::interval, null::int))
 )::text as facts

@@ -12,12 +12,13 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from rota.cli import pages  # noqa: E402
 from scripts import reference, rules  # noqa: E402
 
 DOCS = ROOT / "docs"
@@ -29,7 +30,8 @@ FROM_ROOT = {
 """Files of the repository that are pages of the site."""
 UNSEARCHED = "---\nsearch:\n  exclude: true\n---\n"
 LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
-LISTED = re.compile(r"\[([^\]]+)\]\(([^)#\s]+)\)")
+START = "[Start with your first job](tutorial/1-first-job.md)"
+"""The link of the first page that is a button."""
 CODE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 
 
@@ -59,9 +61,9 @@ def find_place(file: Path) -> str:
     return re.sub(r"(^|/)README\.md$", r"\1index.md", file.relative_to(DOCS).as_posix())
 
 
-def write_page(file: Path, pages: Path) -> None:
+def write_page(file: Path, made: Path) -> None:
     """Write a page as it is on the site; copy another file."""
-    place = pages / find_place(file)
+    place = made / find_place(file)
     place.parent.mkdir(parents=True, exist_ok=True)
     if place.suffix != ".md":
         shutil.copyfile(file, place)
@@ -71,6 +73,9 @@ def write_page(file: Path, pages: Path) -> None:
         text = rules.write_page(is_whole=True)
     if file.name == "LICENSE":
         text = f"# Licence\n\n```text\n{text}```\n"
+    # Words that people look for are on the page, because the search of the site reads no comment.
+    text = pages.ALSO.sub(r"*Also called: \1.*", text)
+    text = text.replace(START, f"{START}{{ .md-button .md-button--primary }}")
     parts = CODE.split(text)
     parts[::2] = (LINK.sub(lambda found: lead(found, file), part) for part in parts[::2])
     before = UNSEARCHED if find_place(file).startswith("project/") else ""
@@ -99,23 +104,26 @@ def is_from_root(file: Path) -> bool:
     return file.parent == ROOT and file.name in FROM_ROOT
 
 
-def list_parts() -> Iterator[tuple[str, list[tuple[str, Path]]]]:
-    """Yield each part with its pages and their titles, as docs/README.md has them."""
-    for section in (DOCS / "README.md").read_text("utf-8").split("\n## ")[1:]:
-        title, _, text = section.partition("\n")
-        found = [
-            (" ".join(name.split()), (DOCS / path).resolve()) for name, path in LISTED.findall(text)
-        ]
-        named = [(name[0].upper() + name[1:], file) for name, file in found if file.is_file()]
-        yield title.strip(), named
+def list_parts() -> dict[str, dict[str, list[tuple[str, Path]]]]:
+    """Return the parts, their groups, and the pages of each with their names, as docs/README.md has
+    them."""
+    parts: dict[str, dict[str, list[tuple[str, Path]]]] = {}
+    for part, group, listed in pages.list_parts(DOCS):
+        found = [(name[0].upper() + name[1:], (DOCS / path).resolve()) for name, path in listed]
+        groups = parts.setdefault(part, {})
+        groups.setdefault(group, []).extend(page for page in found if page[1].is_file())
+    return parts
 
 
 def describe() -> str:
     """Return zensical.toml with the pages in their order."""
     lines = ['nav = [\n    { "Rota" = "index.md" },']
-    for title, pages in list_parts():
-        listed = ", ".join(f'{{ "{name}" = "{find_place(file)}" }}' for name, file in pages)
-        lines.append(f'    {{ "{title}" = [{listed}] }},')
+    for title, groups in list_parts().items():
+        listed = []
+        for group, found in groups.items():
+            named = ", ".join(f'{{ "{name}" = "{find_place(file)}" }}' for name, file in found)
+            listed.append(f'{{ "{group}" = [{named}] }}' if group else named)
+        lines.append(f'    {{ "{title}" = [{", ".join(listed)}] }},')
     text = (ROOT / "zensical.toml").read_text("utf-8")
     for path in ("src", "scripts/api.py"):  # the file is read in .site/
         text = text.replace(f'["{path}"]', f'["{ROOT / path}"]')
@@ -125,9 +133,9 @@ def describe() -> str:
 def list_pages() -> str:
     """Return llms.txt: each page with its first sentence, for who reads by machine."""
     lines = ["# Rota", "", "> A PostgreSQL-backed job queue and scheduler for Python.", ""]
-    for title, pages in list_parts():
+    for title, groups in list_parts().items():
         lines += [f"## {title}", ""]
-        for name, file in pages:
+        for name, file in chain.from_iterable(groups.values()):
             place = find_place(file).removesuffix("index.md").removesuffix(".md")
             lines.append(f"- [{name}]({place}/): {first_sentence(file)}")
         lines.append("")

@@ -35,6 +35,7 @@ _PLACES = {
     "sync": "schema.sync",
     "crontab": "crontab.crontab",
     "demo": "demo.demo",
+    "docs": "docs.docs",
     "web": "web.web",
     "work": "work.work",
     "enqueue": "enqueue.enqueue",

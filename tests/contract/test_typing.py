@@ -1,5 +1,5 @@
-"""The sample passes mypy --strict and basedpyright, and the files in tests/typing have exactly the
-errors that their comments expect.
+"""The sample and the examples of the pages pass mypy --strict and basedpyright, and the files in
+tests/typing have exactly the errors that their comments expect.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+
+from tests.docs.typed import write_examples
 
 pytestmark = pytest.mark.nightly
 
@@ -89,6 +91,37 @@ def test_checkers_find_the_errors_that_the_typing_files_expect_and_none_in_the_s
         assert part in found.revealed[place], place
 
 
+def test_mypy_finds_no_error_in_the_examples_of_the_pages(tmp_path: Path) -> None:
+    options = ["--strict", "--no-error-summary", "--hide-error-context", "--cache-dir=../cache"]
+    assert [
+        line
+        for place in write_examples(tmp_path)
+        for line in _run("mypy", *options, "--explicit-package-bases", ".", cwd=place).splitlines()
+        if ": error: " in line and not line.startswith(str(ROOT))
+    ] == []
+
+
+def test_basedpyright_finds_no_error_in_the_examples_of_the_pages(tmp_path: Path) -> None:
+    source = [str(ROOT / "src")]
+    config = {
+        "extraPaths": source,
+        "executionEnvironments": [
+            {"root": place.name, "extraPaths": source} for place in write_examples(tmp_path)
+        ],
+        "typeCheckingMode": "strict",
+        # About other libraries.
+        "reportMissingTypeStubs": False,
+        "reportDeprecated": False,
+    }
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(config))
+    options = ["--outputjson", "--pythonpath", sys.executable]
+    assert [
+        f"{said['file']}:{said['range']['start']['line'] + 1} {said['message']}"
+        for said in json.loads(_run("basedpyright", *options, cwd=tmp_path))["generalDiagnostics"]
+        if said["severity"] == "error"
+    ] == []
+
+
 LIBRARIES = ("sqlalchemy", "sqlmodel", "asyncpg", "django", "asgiref")
 
 
@@ -128,11 +161,11 @@ def _comments(kind: str) -> Iterator[tuple[Place, str]]:
                 yield (path.name, number), match[1]
 
 
-def _run(module: str, *arguments: str) -> str:
-    environment = {**os.environ, "MYPYPATH": str(ROOT / "src")}
+def _run(module: str, *arguments: str, cwd: Path = ROOT) -> str:
+    environment = {**os.environ, "MYPYPATH": f"{ROOT / 'src'}:{cwd}"}
     done = subprocess.run(
         [sys.executable, "-m", module, *arguments],
-        cwd=ROOT,
+        cwd=cwd,
         env=environment,
         capture_output=True,
         text=True,

@@ -31,9 +31,7 @@ def shop(app: rota.App) -> rota.App:
 
     @app.job("report", takes_context=True)
     async def report(ctx: rota.Context) -> dict[str, Any]:
-        ended = ctx.ended_batch
-        assert ended is not None
-        return {"of": ended.total, "failed": ended.failed}
+        return {"of": ctx.ended_batch.total, "failed": ctx.ended_batch.failed}
 
     app.sync()
     return app

@@ -399,7 +399,7 @@ def test_a_job_that_is_given_the_meta_of_another_is_not_told_of_that_ones_jobs(
 ) -> None:
     @shop.job("tells", takes_context=True)
     async def tells(ctx: rota.Context, again: bool = True) -> None:
-        NOTES.append((ctx.ended_batch is not None, sorted(ctx.results)))
+        NOTES.append(("rota.batch" in (ctx.job.meta or {}), sorted(ctx.results)))
         if again and not ctx.results:
             raise rota.WaitFor(await shop.aenqueue(shop.types["page"].new(1)))
         if again:

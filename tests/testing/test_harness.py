@@ -73,7 +73,6 @@ def test_a_drain_runs_the_members_of_batches_and_then_what_follows(
 
     @app.job("bind", takes_context=True)
     async def bind(ctx: rota.Context) -> None:
-        assert ctx.ended_batch is not None
         bound.append((ctx.ended_batch.total, ctx.ended_batch.failed))
 
     def make(*numbers: int, parent: int | None = None) -> rota.records.NewBatch:

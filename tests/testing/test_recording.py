@@ -57,7 +57,8 @@ def test_a_context_says_what_came_of_the_batch_that_its_job_follows() -> None:
     assert context.ended_batch.failed == 3
     assert context.job.meta is not None
     assert context.job.meta["tenant"] == "a"
-    assert make_context().ended_batch is None
+    with pytest.raises(rota.UsageError, match="follows no batch"):
+        _ = make_context().ended_batch
 
 
 def test_a_cancelled_context_stops_its_handler() -> None:

@@ -7,6 +7,7 @@ from typing import assert_type
 import psycopg
 
 import rota
+from rota import testing
 from rota.kinds import mail
 
 app = rota.App(lambda: "postgresql://h/d")
@@ -56,3 +57,8 @@ def either(plain: psycopg.Connection, own: psycopg.AsyncConnection) -> None:
     app.cancel(1, connection=plain)
     app.cancel(1, connection=3)  # E: arg-type | reportArgumentType
     app.cancel(1, connection=own)  # one definition takes both kinds: the call itself refuses it
+
+
+def url(harness: testing.Harness, connection: psycopg.Connection) -> None:
+    assert_type(harness.url, str)
+    with psycopg.connect(harness.url): ...

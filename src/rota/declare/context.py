@@ -125,11 +125,19 @@ class Context:
         return self.job.scheduled_for
 
     @property
-    def ended_batch(self) -> BatchEnd | None:
-        """The outcome of the batch that this job follows; None: the job follows no batch."""
-        meta = self.job.meta or {}
-        ended = meta.get(META_KEY)
-        return None if ended is None else msgspec.convert(ended, BatchEnd)
+    def ended_batch(self) -> BatchEnd:
+        """The outcome of the batch that this job follows.
+
+        Raises:
+            UsageError: the job follows no batch: it was enqueued in another way than as `then`.
+        """
+        ended = (self.job.meta or {}).get(META_KEY)
+        if ended is None:
+            raise UsageError(
+                f"ctx.ended_batch: job {self.job.id} {self.job.job_type} follows no batch: "
+                "enqueue it as then= of a batch or a job; a test gives make_context(ended_batch=…)"
+            )
+        return msgspec.convert(ended, BatchEnd)
 
     @property
     def cancelled(self) -> str | None:

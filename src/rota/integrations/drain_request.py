@@ -91,7 +91,7 @@ class DrainRequest:
         config = WorkerConfig.make(queues, concurrency, reserved, drain=True, **times)
         return cls(secret.encode(), config)
 
-    def refuse(self, method: str, authorization: bytes | None) -> DrainAnswer | None:
+    def refuse(self, method: str | None, authorization: bytes | None) -> DrainAnswer | None:
         """Return the answer to a request that starts no drain; None: the request may start it."""
         if method not in ("GET", "POST", "HEAD"):
             return DrainAnswer(405, {"error": "ask with GET or POST"}, {"allow": "GET, POST, HEAD"})

@@ -60,7 +60,7 @@ class PlainDrainEndpoint:
         start_response(f"{answer.status} {phrase}", list(headers.items()))
         return [body] if body else []
 
-    def answer(self, method: str, authorization: str | None) -> DrainAnswer:
+    def answer(self, method: str | None, authorization: str | None) -> DrainAnswer:
         """Drain, if the request may ask for it, and return the answer: `status`, `headers` and
         `body`, for a view of any framework.
 

@@ -6,10 +6,29 @@ killed worker keeps a place of its endpoint. Uses only what `rota` exports.
 
 from __future__ import annotations
 
-import rota
-from rota.records import JobOptions
+from typing import TypedDict
 
-URGENT_MAIL: JobOptions = {
+import rota
+from rota.records import Duration, RetryPolicy
+
+
+class KindOptions(TypedDict, total=False):
+    """Options that a kind sets, so that a checker takes others beside them: `**WEBHOOK`."""
+
+    timeout: Duration
+    lease: Duration
+    retry: RetryPolicy
+    max_attempts: int
+
+
+class TimelyOptions(KindOptions, total=False):
+    """Options of a kind whose jobs must not be late."""
+
+    expires: Duration
+    priority: int
+
+
+URGENT_MAIL: TimelyOptions = {
     "timeout": "10s",
     "lease": "30s",
     "retry": rota.Fixed("15s"),
@@ -18,7 +37,7 @@ URGENT_MAIL: JobOptions = {
     "priority": 50,
 }
 """A reset link or a code: of no use after 15 minutes."""
-MAIL: JobOptions = {
+MAIL: TimelyOptions = {
     "timeout": "15s",
     "lease": "30s",
     "retry": rota.Delays("1m", "5m", "30m", "2h"),
@@ -26,16 +45,16 @@ MAIL: JobOptions = {
     "expires": "24h",
 }
 """A welcome or a receipt: tried for about five hours, and not sent a day late."""
-WEBHOOK: JobOptions = {
+WEBHOOK: KindOptions = {
     "timeout": "10s",
     "lease": "30s",
     "retry": rota.Delays("5s", "5m", "30m", "2h", "5h", "10h", "10h"),
     "max_attempts": 8,
 }
 """A call to another service: tried for about 27 hours, over a night and a working day."""
-REPORT_PAGE: JobOptions = {"timeout": "5m", "lease": "30s", "max_attempts": 3}
+REPORT_PAGE: KindOptions = {"timeout": "5m", "lease": "30s", "max_attempts": 3}
 """A page of a report: long, and seldom worth many tries."""
-REPORT: JobOptions = {"expires": "6h", "max_attempts": 3}
+REPORT: TimelyOptions = {"expires": "6h", "max_attempts": 3}
 """A report: nobody waits in the evening for the morning's report."""
 
 __all__ = ["MAIL", "REPORT", "REPORT_PAGE", "URGENT_MAIL", "WEBHOOK"]

@@ -92,9 +92,19 @@ class Harness:
         app._opened = self._database
 
     @property
-    def url(self) -> str | None:
-        """The URL of the test's database; None: the test gave a connection."""
-        return None if isinstance(self._database, BoundDatabase) else self._database.url
+    def url(self) -> str:
+        """The URL of the test's database.
+
+        Raises:
+            UsageError: this Harness is on the connection of the test; another connection does not
+                see what its open transaction has written.
+        """
+        if isinstance(self._database, BoundDatabase):
+            raise UsageError(
+                "this Harness has no URL: it is on the connection of the test, in a transaction "
+                "that no other connection sees; use that connection"
+            )
+        return self._database.url
 
     def close(self) -> None:
         """Give the App back its database, and restore the clocks. On a connection the test's

@@ -28,7 +28,8 @@ class HarnessTest(TestCase):
     def setUp(self) -> None:
         self.harness = Harness(app)
         self.addCleanup(self.harness.close)
-        assert self.harness.url is None
+        with self.assertRaisesRegex(rota.UsageError, "on the connection of the test"):
+            _ = self.harness.url
 
     def test_a_sign_up_sends_a_mail(self) -> None:
         self.client.get("/signup/Ada")

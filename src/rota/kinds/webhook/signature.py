@@ -11,8 +11,8 @@ import hmac
 import json
 import secrets as random
 import time
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Protocol
 
 import rota
 
@@ -20,6 +20,13 @@ TOLERANCE_S = 300.0
 """Most seconds between the time of a request and now: an older request may be a copy."""
 _PREFIX = "whsec_"
 _KEY_BYTES = (24, 64)
+
+
+class Headers(Protocol):
+    """The headers of a request: a mapping, or what a web framework has in its place."""
+
+    def items(self) -> Iterable[tuple[str, str]]:
+        """Return names and values."""
 
 
 class NotVerified(Exception):
@@ -62,7 +69,7 @@ def sign(secrets: Iterable[str], id: str, body: bytes, at: int) -> dict[str, str
 
 
 def verify(
-    headers: Mapping[str, str],
+    headers: Headers,
     body: bytes | str,
     secrets: str | Iterable[str],
     *,
@@ -115,7 +122,7 @@ def _decode(secrets: Iterable[str]) -> list[bytes]:
     return [decode_secret(secret, f"secrets[{place}]") for place, secret in enumerate(given)]
 
 
-def _get(headers: Mapping[Any, Any], name: str) -> str:
+def _get(headers: Any, name: str) -> str:
     """Return a header. Raises NotVerified also if a header is there twice: the check for a copy may
     read the other value."""
     found = [

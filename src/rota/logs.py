@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -30,7 +30,6 @@ TEXT_MAX = 32_768
 """A longer message, stack or field loses its middle: log collectors drop or split longer lines."""
 WARNING_MAX = 2_000
 """The same limit for a Python warning: a library may put any value into its text."""
-LEVELS = ("debug", "info", "warning", "error")
 DATABASE_VARIABLE = "ROTA_WORKER_DATABASE"
 """Names the database in each line where `rota work` serves several databases."""
 _OWN = ("rota_event", "rota_job", "rota_type", "rota_attempt", "rota_trace")
@@ -47,8 +46,20 @@ class Form(StrEnum):
     JSON = "json"
 
 
+class Level(StrEnum):
+    """The least severe level of Rota's own lines."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
 def setup(
-    log_format: str = "plain", level: str | None = "info", *, root_level: int = logging.WARNING
+    log_format: Form | Literal["plain", "json"] = "plain",
+    level: Level | Literal["debug", "info", "warning", "error"] | None = "info",
+    *,
+    root_level: int = logging.WARNING,
 ) -> bool:
     """Log to stderr as `rota work` does.
 
@@ -70,8 +81,8 @@ def setup(
     """
     formatter = _formatter(log_format)
     if level is not None:
-        if str(level) not in LEVELS:
-            raise UsageError(f"level must be one of {', '.join(LEVELS)}, not {level!r}")
+        if level not in list(Level):
+            raise UsageError(f"level must be one of {', '.join(Level)}, not {level!r}")
         rota = logging.getLogger("rota")
         rota.setLevel(str(level).upper())
         # dictConfig() disables by default every logger that exists before its call.

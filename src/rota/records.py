@@ -34,6 +34,7 @@ from rota.model.batch import Batch as Batch
 from rota.model.batch import BatchEnd as BatchEnd
 from rota.model.effect import IfUncertain as IfUncertain
 from rota.model.job import Progress as Progress
+from rota.model.job import StatusName as StatusName
 from rota.model.job import WaitReason as WaitReason
 from rota.model.metric import Metric as Metric
 from rota.model.retry import RetryPolicy as RetryPolicy

@@ -303,9 +303,9 @@ def test_a_program_that_has_set_up_logging_does_not_silence_rota_unawares(
 
 def test_a_form_or_level_that_there_is_not_is_refused() -> None:
     with pytest.raises(rota.UsageError, match="log_format must be"):
-        logs.setup(log_format="xml")
+        logs.setup(log_format="xml")  # type: ignore[arg-type]
     with pytest.raises(rota.UsageError, match="level must be"):
-        logs.setup(level="loud")
+        logs.setup(level="loud")  # type: ignore[arg-type]
 
 
 @rule("M84")

@@ -99,6 +99,11 @@ def test_the_plan_is_the_delays_and_at_most_a_hundred(
     assert all(delay_s == policy.delay_s(attempt) for attempt, delay_s in enumerate(plan_s, 1))
 
 
+def test_of_a_long_plan_people_see_the_first_delay_the_last_and_the_total() -> None:
+    assert DEFAULT_RETRY.in_words(10) == "10 s … 43 min, dead after 85 min"
+    assert DEFAULT_RETRY.in_words(3) == "10 s, 20 s, dead after 30 s"
+
+
 def test_the_jitter_spreads_evenly_over_jobs_and_over_claims() -> None:
     policy = Fixed("100s")
     for delays_s in (

@@ -129,3 +129,10 @@ assert_type(index([Doc(1)]), list[bool])
 
 @jobs.job("one", chunk=100)  # E: arg-type | reportArgumentType
 def one(doc: Doc) -> None: ...
+
+
+# What takes one of few words.
+status = rota.Status("dead")
+app.find(status=status)
+app.find(status="daed")  # E: arg-type | reportArgumentType
+app.jobs.cancel_many(status="daed")  # E: arg-type | reportArgumentType

@@ -9,6 +9,7 @@ import re
 import typing
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from enum import EnumType
 from inspect import Parameter
 from typing import Any
 
@@ -63,7 +64,7 @@ def _make(function: Callable[..., Any]) -> Callable[..., None]:
     for parameter in inspect.signature(function).parameters.values():
         if parameter.name == "connection":
             continue
-        hint: Any = _without_timedelta(hints[parameter.name])
+        hint: Any = _choose_kind(hints[parameter.name])
         is_positional = parameter.kind is Parameter.POSITIONAL_OR_KEYWORD
         is_argument = is_positional and parameter.default is Parameter.empty
         info = (typer.Argument if is_argument else typer.Option)(help=helps.get(parameter.name))
@@ -77,9 +78,16 @@ def _make(function: Callable[..., Any]) -> Callable[..., None]:
     return call
 
 
-def _without_timedelta(hint: Any) -> Any:
-    kinds = [kind for kind in typing.get_args(hint) if kind is not timedelta]
-    return functools.reduce(operator.or_, kinds) if timedelta in typing.get_args(hint) else hint
+def _choose_kind(hint: Any) -> Any:
+    """Return what a text becomes: no timedelta where a str may stand, an enum and not its words."""
+    kinds = typing.get_args(hint)
+    is_enum = any(isinstance(kind, EnumType) for kind in kinds)
+    left = [
+        kind
+        for kind in kinds
+        if kind is not timedelta and not (is_enum and typing.get_origin(kind) is typing.Literal)
+    ]
+    return hint if len(left) == len(kinds) else functools.reduce(operator.or_, left)
 
 
 def _print(value: Any, *, as_json: bool) -> None:

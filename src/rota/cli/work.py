@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Collection
 from dataclasses import dataclass
-from enum import StrEnum
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Annotated, Any
@@ -31,14 +30,6 @@ from rota.runtime.supervisor import ServedDatabase, SumsMetrics, Supervisor
 from rota.store import migrate
 from rota.store.drivers.own import name_place, parse_url
 from rota.worker.summary import Summary
-
-
-class LogLevel(StrEnum):
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-
 
 NOT_PASSED_ON = ("database", "processes", "health_port", "ping", "channel")
 """What the parent of several processes does itself."""
@@ -105,11 +96,11 @@ class WorkOptions:
         "about once a minute while the worker is healthy. Default: ROTA_PING_URL, then none.",
     )
     channel: Annotated[int | None, typer.Option(hidden=True)] = None
-    log_level: LogLevel = option(
+    log_level: logs.Level = option(
         "--log-level",
         "Least severe level logged to stderr. A success is info, a failed attempt is "
         "warning, a dead job is error.",
-        default=LogLevel.INFO,
+        default=logs.Level.INFO,
     )
     log_format: logs.Form = option(
         "--log-format",

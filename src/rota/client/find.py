@@ -23,7 +23,7 @@ from rota.client.both import awaitable, both
 from rota.declare.connection import AnyConnection
 from rota.errors import JoinTimeout, UsageError
 from rota.model.bounds import check_bool, check_integer
-from rota.model.job import Job, Status
+from rota.model.job import Job, Status, StatusName
 from rota.model.units import Duration, seconds
 from rota.store import ops
 from rota.store.driver import Operation
@@ -36,7 +36,7 @@ notification, which every job would pay for."""
 class Search(JobFilters, total=False):
     """The filters of a search. A job must match all; None matches any job."""
 
-    status: str | None
+    status: StatusName | None
     """Jobs with this `rota.Status`. `dead`: without archived jobs."""
     key: str | None
     """Jobs with this key. The job that holds the key now is found at any age."""

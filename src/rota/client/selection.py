@@ -19,7 +19,7 @@ from rota.client.base import (
 )
 from rota.errors import UsageError
 from rota.model.bounds import check_integer
-from rota.model.job import Action, Status
+from rota.model.job import Action, Status, StatusName
 from rota.model.states import takes
 from rota.model.units import Duration
 from rota.store import ops
@@ -48,7 +48,7 @@ class ActionFilters(JobFilters, total=False):
 
     ids: Iterable[int] | None
     """These jobs. Not with other filters."""
-    status: str | None
+    status: StatusName | None
     """Jobs with this status. The default depends on the action."""
     key: str | None
     """Jobs with this key."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import msgspec
 
@@ -34,6 +34,11 @@ class Status(StrEnum):
         """Whether no machine will touch the job again: it is over, or dead and needs a person."""
         return self in OVER or self is Status.DEAD
 
+
+StatusName = (
+    Status | Literal["queued", "waiting", "running", "failed", "dead", "succeeded", "cancelled"]
+)
+"""A status as a filter takes it; of another text, `rota.Status(text)` makes one."""
 
 OVER = frozenset({Status.SUCCEEDED, Status.CANCELLED})
 """The statuses of rows of `job_history`; all others are statuses of `job`."""

@@ -72,13 +72,14 @@ class RetryPolicy(ABC):
 
 
 def plan_in_words(plan_s: Sequence[float], max_attempts: int) -> str:
-    """Return a plan for people, from the seconds between attempts; the last delay repeats."""
+    """Return a plan for people on one short line: of many delays the first and the last. The
+    seconds are those between attempts; the last delay repeats."""
     if max_attempts <= 1:
         return "no retry, dead after the first failure"
     shown_s = plan_s[: max_attempts - 1]
     shown = [words(delay_s) for delay_s in shown_s]
-    if len(shown) > 9:
-        shown[5:-1] = ["…"]
+    if len(shown) > 4:
+        shown = [f"{shown[0]} … {shown[-1]}"]
     beyond = max(0, max_attempts - 1 - len(plan_s))
     total_s = math.fsum(shown_s) + beyond * plan_s[-1]
     return ", ".join([*shown, f"dead after {words(total_s)}"])

@@ -27,6 +27,7 @@ Row = Sequence[Any] | Mapping[str, Any]
 """The values of the columns in their order, or by their names."""
 Pages = Callable[[], Iterable[IO[bytes]]]
 """Opens the pages in their order; a format may read them twice."""
+FormatName = Literal["csv", "jsonl", "xlsx", "parquet"]
 Formulas = Literal["keep", "escape"]
 
 PORTION = 5_000

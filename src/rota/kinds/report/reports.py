@@ -22,7 +22,7 @@ from msgspec import UNSET, UnsetType
 import rota
 from rota import records
 from rota.kinds import REPORT, REPORT_PAGE
-from rota.kinds.report.formats import FORMATS, Csv, Format, Formulas, Row, order_rows
+from rota.kinds.report.formats import FORMATS, Csv, Format, FormatName, Formulas, Row, order_rows
 from rota.kinds.report.run import FileGone, ReportRun
 from rota.kinds.report.store import Directory, Store
 
@@ -111,7 +111,7 @@ class Reports:
         name: str,
         *,
         columns: Sequence[str],
-        format: str = "csv",
+        format: FormatName = "csv",
         bom: bool = False,
         formulas: Formulas = "keep",
         keep: records.Duration = "7d",

@@ -347,7 +347,7 @@ class Webhooks:
     # Deliveries
 
     def deliveries(
-        self, name: str, *, status: str | None = None, limit: int = 100
+        self, name: str, *, status: records.StatusName | None = None, limit: int = 100
     ) -> list[Delivery]:
         """List the deliveries of an endpoint, the newest first.
 

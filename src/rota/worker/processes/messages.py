@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from rota import logs
 from rota.model.awaited import JobResult
 from rota.model.job import Job
 from rota.model.outcome import Failed, Failure, Outcome, Succeeded
@@ -22,7 +23,7 @@ class Setup(msgspec.Struct, frozen=True):
     notify: bool
     argv: list[str]
     log_level: int
-    log_format: str | None
+    log_format: logs.Form | None
     """The log format of the worker; None: the application has set up logging."""
     main: dict[str, str]
     """How to import the main module, for `multiprocessing.spawn.prepare`; empty: not needed."""

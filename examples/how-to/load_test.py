@@ -25,7 +25,7 @@ async def measure(jobs: int) -> None:
     print(f"enqueued {jobs / (enqueued - began):,.0f} a second, in calls of 1,000")
     print(f"drained  {done.succeeded / (drained - enqueued):,.0f} a second, in one process")
     worker = asyncio.create_task(app.arun())
-    waits = []
+    waits: list[float] = []
     for number in range(100):
         job = await app.ajoin((await work.aenqueue(number)).id)
         if job.started_at is not None:

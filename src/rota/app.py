@@ -197,6 +197,8 @@ class App(Client):
         options of `Jobs.schedule`."""
 
     if not TYPE_CHECKING:
+        # For `help(rota.App.job)`; each App has its own, of `__init__`.
+        job, command, schedule = Jobs.job, Jobs.command, Jobs.schedule
 
         def __getattr__(self, name: str) -> Any:
             """Explain the names of other libraries."""

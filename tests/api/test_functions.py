@@ -131,6 +131,8 @@ def test_dir_is_what_is_public() -> None:
     for name in rota.__all__:
         assert hasattr(rota, name)
     assert {"Duration", "Progress", "AttemptRecord", "RetryPolicy"} <= of_records
+    # `help(rota.App.job)` needs no App.
+    assert {"job", "command", "schedule"} <= set(dir(rota.App))
 
 
 INTERNAL = {"database"}

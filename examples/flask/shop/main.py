@@ -1,3 +1,5 @@
+from typing import Any
+
 import rota
 from flask import Flask, request
 
@@ -9,7 +11,7 @@ site = Flask(__name__)
 
 
 @site.post("/users")
-def sign_up():
+def sign_up() -> tuple[dict[str, Any], int]:
     with Session.begin() as session:
         user = User(email=request.form["email"])
         session.add(user)

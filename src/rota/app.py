@@ -339,6 +339,7 @@ class App(Client):
                 a breaker or a rate limit; nothing was declared.
             SchemaMissing: the schema is missing, or older than this release needs.
         """
+        self._warn_in_loop()
         return self._sync(self._database)
 
     def _sync(self, database: Database, connection: Any = None) -> Synced:

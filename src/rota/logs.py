@@ -46,7 +46,7 @@ class Form(StrEnum):
     JSON = "json"
 
 
-class Level(StrEnum):
+class LogLevel(StrEnum):
     """The least severe level of Rota's own lines."""
 
     DEBUG = "debug"
@@ -57,7 +57,7 @@ class Level(StrEnum):
 
 def setup(
     log_format: Form | Literal["plain", "json"] = "plain",
-    level: Level | Literal["debug", "info", "warning", "error"] | None = "info",
+    level: LogLevel | Literal["debug", "info", "warning", "error"] | None = "info",
     *,
     root_level: int = logging.WARNING,
 ) -> bool:
@@ -81,8 +81,8 @@ def setup(
     """
     formatter = _formatter(log_format)
     if level is not None:
-        if level not in list(Level):
-            raise UsageError(f"level must be one of {', '.join(Level)}, not {level!r}")
+        if level not in list(LogLevel):
+            raise UsageError(f"level must be one of {', '.join(LogLevel)}, not {level!r}")
         rota = logging.getLogger("rota")
         rota.setLevel(str(level).upper())
         # dictConfig() disables by default every logger that exists before its call.

@@ -1,4 +1,5 @@
-"""What calls return, and what else annotations may name: records, namespaces, and `Tables`."""
+"""What calls return, and what else annotations may name: records, namespaces, and `Tables`; `both`
+for the verbs of a kind of jobs."""
 
 # ruff: noqa: PLC0414 - `import A as A` says that others may import it from here
 
@@ -9,6 +10,8 @@ from rota.client.actions import JobActions as JobActions
 from rota.client.alerts import Alerts as Alerts
 from rota.client.batches import Batches as Batches
 from rota.client.batches import NewBatch as NewBatch
+from rota.client.both import awaitable as awaitable
+from rota.client.both import both as both
 from rota.client.breakers import Breakers as Breakers
 from rota.client.effects import Effects as Effects
 from rota.client.erase import Erased as Erased

@@ -198,9 +198,16 @@ async def test_an_async_application_migrates_without_blocking_its_loop(database:
 
 
 async def test_a_call_without_a_twin_that_would_block_a_running_loop_names_a_thread() -> None:
+    app = rota.App("postgresql://127.0.0.1:1/nowhere")
+    said = "sync() blocks the running event loop; await asyncio.to_thread(sync, …) instead"
+    with pytest.raises(RuntimeWarning, match=re.escape(said)):
+        app.sync()
+
+
+async def test_a_verb_of_a_kind_that_would_block_a_running_loop_names_its_twin() -> None:
     hooks = Webhooks()
     rota.App("postgresql://127.0.0.1:1/nowhere", jobs=[hooks.jobs])
-    said = "pause() blocks the running event loop; await asyncio.to_thread(pause, …) instead"
+    said = "pause() blocks the running event loop; await apause() instead"
     with pytest.raises(RuntimeWarning, match=re.escape(said)):
         hooks.pause("crm")
 

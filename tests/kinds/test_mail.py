@@ -661,3 +661,15 @@ def test_address_and_data_of_a_mail_are_masked_where_they_are_shown(
     assert "welcome" in shown
     assert "u1@x.example" not in shown
     assert "User" not in shown
+
+
+@rule("M70")
+async def test_async_code_sends_finds_and_forgets_mails(make: Make) -> None:
+    app, mailer = make()
+    sent = await mailer.asend("welcome", to="a@x.example", user_id=1, event="e", data={"name": "A"})
+    await app.adrain()
+    assert [mail.job for mail in await mailer.afind("a@x.example")] == [sent.id]
+    again = await mailer.aresend(sent.id, content="latest")
+    assert (await app.aget(again.id)).status == "queued"
+    assert await mailer.aforget("a@x.example") == 1
+    await app.aclose()

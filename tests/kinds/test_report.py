@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import hashlib
 import io
@@ -595,3 +596,16 @@ def test_what_is_no_report_is_refused(make: Make, numbers: Numbers) -> None:
         given: dict[str, Any] = {"columns": ["a"], **options}
         with pytest.raises(rota.RotaError, match=said):
             reports.report(name, **given)(made_of)
+
+
+@rule("M72")
+async def test_async_code_lists_and_cancels_runs(make: Make, numbers: Numbers) -> None:
+    app, reports = await asyncio.to_thread(make)
+    numbers.declare(reports)
+    run = await reports.arequest("numbers", {"rows": 20})
+    await app.acancel(1)
+    await reports.acancel(run.id)  # although its job is over
+    assert [found.status for found in await reports.alist()] == ["cancelled"]
+    with pytest.raises(report.FileGone):
+        await reports.aget(run.id + 1)
+    await app.aclose()

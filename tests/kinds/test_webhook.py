@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from collections.abc import Callable, Iterator
@@ -646,3 +647,20 @@ def test_an_event_is_an_enqueue_with_the_app_s_middleware_and_rules(
     assert len(seen) == 1
     assert connection.execute("select meta from rota.job").fetchone() == ({"tenant": "42"},)
     app.close()
+
+
+@rule("M87")
+async def test_async_code_puts_pauses_and_lists_endpoints_also_in_its_transaction(
+    make: Make, database: str
+) -> None:
+    app, hooks = await asyncio.to_thread(make)
+    async with await psycopg.AsyncConnection.connect(database) as connection:
+        async with connection.transaction(force_rollback=True):
+            assert await hooks.aput("gone", "https://crm.example/", connection=connection)
+        assert await hooks.aput("crm", "https://crm.example/", connection=connection)
+    await hooks.apause("crm", why="they move")
+    [endpoint] = await hooks.aendpoints()
+    assert (endpoint.name, endpoint.state) == ("crm", "paused")
+    with pytest.raises(rota.UsageError, match="there is no endpoint 'gone'"):
+        await hooks.arotate("gone")
+    await app.aclose()

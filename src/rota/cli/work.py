@@ -96,11 +96,11 @@ class WorkOptions:
         "about once a minute while the worker is healthy. Default: ROTA_PING_URL, then none.",
     )
     channel: Annotated[int | None, typer.Option(hidden=True)] = None
-    log_level: logs.Level = option(
+    log_level: logs.LogLevel = option(
         "--log-level",
         "Least severe level logged to stderr. A success is info, a failed attempt is "
         "warning, a dead job is error.",
-        default=logs.Level.INFO,
+        default=logs.LogLevel.INFO,
     )
     log_format: logs.Form = option(
         "--log-format",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Coroutine
+import re
+from collections.abc import Callable, Coroutine, Generator
 from types import FunctionType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack
 
@@ -30,8 +31,9 @@ class Both(Protocol[P, T_co]):
         """Return the method of a client."""
 
 
-def both(define: Callable[Concatenate[Any, P], Operation[T]]) -> Both[P, T]:
-    """Make the two methods of a definition of an operation, which runs on its `connection`."""
+def both(define: Callable[Concatenate[Any, P], Generator[Any, Any, T]]) -> Both[P, T]:
+    """Make the two methods of a definition, which `_run` and `_arun` of its class run: of an
+    operation on its `connection`, or of steps."""
     made: Both[P, T] = _make(define)
     return made
 
@@ -93,7 +95,7 @@ def _name(body: Any, define: Any, signature: inspect.Signature, name: str, doc: 
     code = body.__code__.replace(co_name=name, co_qualname=qualname)
     # In the definition's module, which has the names of its annotations.
     made: Any = FunctionType(code, define.__globals__, name, None, body.__closure__)
-    returned = define.__annotations__["return"].removeprefix("Operation[").removesuffix("]")
+    returned = re.sub(r"^(?:Operation|Steps)\[(.*)\]$", r"\1", define.__annotations__["return"])
     made.__qualname__, made.__doc__ = qualname, doc
     made.__annotations__ = {**define.__annotations__, "return": returned}
     made.__signature__ = signature.replace(return_annotation=returned)

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack, get_args
 
@@ -27,7 +28,8 @@ from rota.kinds.mail.message import (
     unsubscribe_headers,
 )
 from rota.kinds.mail.transport import ATTEMPT_S, SMTP, MailRefused, NotSent, Transport
-from rota.records import IfUncertain, UsingOptions
+from rota.kinds.steps import RunsSteps, Steps
+from rota.records import IfUncertain, UsingOptions, awaitable, both
 
 if TYPE_CHECKING:
     from email.headerregistry import Address
@@ -109,7 +111,7 @@ class Sent(NamedTuple):
     """What the server answered."""
 
 
-class Mailer:
+class Mailer(RunsSteps):
     """Mails from templates, each sent once for its user, template and event.
 
     `App(jobs=[jobs, mailer.jobs])` declares its two job types. An enqueue commits with your
@@ -195,7 +197,8 @@ class Mailer:
         """Return a mail for `app.enqueue_many`. Takes the arguments of `send`, with its errors."""
         return self._new("new", template, mail)
 
-    def send(self, template: str, **mail: Unpack[NewMail]) -> rota.Enqueued:
+    @both
+    def send(self, template: str, **mail: Unpack[NewMail]) -> Steps[rota.Enqueued]:
         """Enqueue a mail. A second mail for the same user, template and event is not enqueued.
 
         Args:
@@ -208,15 +211,15 @@ class Mailer:
                 or its function does not take its arguments; the address is none.
             PayloadError: the data has no JSON form, or is too large.
         """
-        return self._app.enqueue(self._new("send", template, mail))
+        sent: rota.Enqueued = yield partial(self._app.enqueue, self._new("send", template, mail))
+        return sent
 
-    async def asend(self, template: str, **mail: Unpack[NewMail]) -> rota.Enqueued:
-        """Enqueue a mail, as `send` does."""
-        return await self._app.aenqueue(self._new("asend", template, mail))
+    asend = awaitable(send)
 
+    @both
     def send_many(
         self, template: str, recipients: Iterable[Recipient], **mail: Unpack[MailToMany]
-    ) -> list[rota.Enqueued]:
+    ) -> Steps[list[rota.Enqueued]]:
         """Enqueue a mail for each recipient, in one statement per 1,000. It takes the arguments of
         `send`; a recipient's `data` overrides the common `data`."""
         jobs = []
@@ -224,7 +227,10 @@ class Mailer:
             data = {**(mail.get("data") or {}), **own}
             whole: NewMail = {**mail, "to": to, "user_id": user_id, "data": data}
             jobs.append(self._new("send_many", template, whole))
-        return self._app.enqueue_many(jobs)
+        made: list[rota.Enqueued] = yield partial(self._app.enqueue_many, jobs)
+        return made
+
+    asend_many = awaitable(send_many)
 
     def _new(self, verb: str, template: str, mail: NewMail) -> NewJob:
         _check_call(verb, mail)
@@ -291,19 +297,32 @@ class Mailer:
         sent_to = make_address(check_address(to))
         return self._build(rendered, sent_to, "<preview@localhost>", (), {})
 
-    def find(self, who: str) -> list[Sent]:
+    @both
+    def find(self, who: str) -> Steps[list[Sent]]:
         """Find the latest 10,000 mails by address or Message-ID, the latest first. Kept for 90
         days."""
-        return [_read(effect) for effect in self._app.effects.find(about=_about(who), limit=10_000)]
+        about = _about(who)
+        return [
+            _read(effect)
+            for effect in (yield partial(self._app.effects.find, about=about, limit=10_000))
+        ]
 
-    def forget(self, address: str, *, why: str | None = None, by: str | None = None) -> int:
+    afind = awaitable(find)
+
+    @both
+    def forget(self, address: str, *, why: str | None = None, by: str | None = None) -> Steps[int]:
         """Forget the mails to an address, so that none is sent again; return how many there
         were."""
-        return self._app.effects.forget(_about(address), why=why, by=by)
+        about = _about(address)
+        count: int = yield partial(self._app.effects.forget, about, why=why, by=by)
+        return count
 
+    aforget = awaitable(forget)
+
+    @both
     def resend(
         self, id: int, *, content: Content, why: str | None = None, by: str | None = None
-    ) -> rota.Enqueued:
+    ) -> Steps[rota.Enqueued]:
         """Send the mail of a finished job once more, on purpose: as-sent or latest.
 
         A mail that was sent is sent as a new mail, once for each content: to send it a third time,
@@ -328,7 +347,7 @@ class Mailer:
         """
         if content not in ("as-sent", "latest"):
             raise rota.UsageError(f'content must be "as-sent" or "latest", not {content!r}')
-        job = self._app.get(id)
+        job: rota.Job = yield partial(self._app.get, id)
         if job.job_type not in {job_type.name for job_type in self._types.values()}:
             raise rota.UsageError(f"job {id} is {job.job_type}, no mail of this mailer")
         if not job.status.is_settled:
@@ -341,7 +360,7 @@ class Mailer:
             raise rota.UsageError(f"job {id} was sent again as job {later}: send that again")
         before = payload.get("again") or {}
         key = self._key_of(payload["template"], payload["user"], payload["event"])
-        found = self._app.effects.find(_name_effect(key, before))
+        found: list[EffectRecord] = yield partial(self._app.effects.find, _name_effect(key, before))
         effect = next((effect for effect in found if effect.step_of is None), None)
         is_sent = job.status == "succeeded" or (effect is not None and effect.status == "done")
         if is_sent and job.status != "succeeded" and effect is not None and effect.job != id:
@@ -349,13 +368,15 @@ class Mailer:
         number = f"{id}-{content}" if is_sent else before.get("number")
         payload["again"] = _expect(id, content, effect, number)
         # Each call is one statement that looks at the job or the key again, and the sender looks
-        # again
-        # at the effect: this function may stop anywhere, and may run twice at once.
-        actor: Any = {"by": by, "why": f"mail resend, {content}{f': {why}' if why else ''}"}
-        if job.status == "dead" and job.resolution is None and not is_sent:
-            return self._app.retry(id, payload=payload, **actor)
-        key = _name_effect(key, payload["again"])
-        return self._app.retry(id, again=True, payload=payload, key=key, **actor)
+        # again at the effect: this function may stop anywhere, and may run twice at once.
+        why = f"mail resend, {content}{f': {why}' if why else ''}"
+        asked: dict[str, Any] = {"payload": payload, "by": by, "why": why}
+        if job.status != "dead" or job.resolution is not None or is_sent:
+            asked |= {"again": True, "key": _name_effect(key, payload["again"])}
+        sent: rota.Enqueued = yield partial(self._app.retry, id, **asked)
+        return sent
+
+    aresend = awaitable(resend)
 
     @asynccontextmanager
     async def _lifespan(self) -> AsyncIterator[None]:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
 from inspect import isasyncgenfunction, iscoroutinefunction
 from itertools import islice
@@ -25,6 +26,8 @@ from rota.kinds import REPORT, REPORT_PAGE
 from rota.kinds.report.formats import FORMATS, Csv, Format, FormatName, Formulas, Row, order_rows
 from rota.kinds.report.run import FileGone, ReportRun
 from rota.kinds.report.store import Directory, Store
+from rota.kinds.steps import RunsSteps, Steps
+from rota.records import awaitable, both
 
 if TYPE_CHECKING:
     from rota.records import AsyncConnection, Connection, JobOptions, NewJob
@@ -64,7 +67,7 @@ class _Report:
         return f"{self.format}:{json.dumps(self.columns)}"
 
 
-class Reports:
+class Reports(RunsSteps):
     """Files of many rows, made in pages by all workers.
 
     `App(jobs=[jobs, reports.jobs])` declares its job types; `rota migrate` makes its table.
@@ -202,35 +205,49 @@ class Reports:
         """Ask for a report, as `request` does."""
         new, given = self._ask(name, params, by)
         [row] = await self.jobs.acall("report_request", given, connection=connection, enqueues=new)
-        found = await self.jobs.acall("report_runs", {"id": row["run"]}, connection=connection)
-        return self._read(found[0])
+        return await self.aget(row["run"], connection=connection)
 
-    def get(self, id: int, *, connection: records.Connection | UnsetType = UNSET) -> ReportRun:
+    @both
+    def get(
+        self, id: int, *, connection: records.AnyConnection | UnsetType = UNSET
+    ) -> Steps[ReportRun]:
         """Return a run.
 
         Raises:
             FileGone: there is none of this id, or it is not kept any more.
         """
+        return self._get(id, connection)
+
+    aget = awaitable(get)
+
+    def _get(self, id: int, connection: Any) -> Steps[ReportRun]:
         if not isinstance(id, int):
             raise rota.UsageError(f"the id of a run is a whole number, not {id!r}")
-        found = self.jobs.call("report_runs", {"id": id}, connection=connection)
+        found = yield partial(self.jobs.call, "report_runs", {"id": id}, connection=connection)
         if not found:
             raise FileGone(f"there is no report run {id}, or it is not kept any more")
         return self._read(found[0])
 
-    def list(self, *, name: str | None = None, limit: int = 100) -> list[ReportRun]:
+    @both
+    def list(self, *, name: str | None = None, limit: int = 100) -> Steps[list[ReportRun]]:
         """List runs, the newest first: all runs, or the runs of a report."""
-        return [*map(self._read, self.jobs.call("report_runs", {"name": name, "limit": limit}))]
+        rows = yield partial(self.jobs.call, "report_runs", {"name": name, "limit": limit})
+        return [*map(self._read, rows)]
 
-    def cancel(self, id: int, *, why: str | None = None) -> None:
+    alist = awaitable(list)
+
+    @both
+    def cancel(self, id: int, *, why: str | None = None) -> Steps[None]:
         """Cancel a run: its pages stop. A ready run stays. Raises FileGone: unknown."""
-        self.get(id)
-        for row in self.jobs.call("report_cancel", {"run": id}):
+        yield from self._get(id, UNSET)
+        for row in (yield partial(self.jobs.call, "report_cancel", {"run": id})):
             if row["batch"] is not None:
-                self._app.batches.cancel(row["batch"], why=why)
+                yield partial(self._app.batches.cancel, row["batch"], why=why)
             with suppress(rota.WrongStatus, rota.JobNotFound):  # it is over, or not there yet
-                self._app.cancel(row["job"], why=why)
-            self._app.enqueue(self._tidy.new(run=id))
+                yield partial(self._app.cancel, row["job"], why=why)
+            yield partial(self._app.enqueue, self._tidy.new(run=id))
+
+    acancel = awaitable(cancel)
 
     def _ask(
         self, name: str, params: dict[str, Any] | None, by: str | None

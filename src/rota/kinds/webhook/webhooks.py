@@ -11,6 +11,7 @@ import secrets as random
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -20,9 +21,11 @@ from msgspec import UNSET, UnsetType
 import rota
 from rota import records
 from rota.kinds import WEBHOOK
+from rota.kinds.steps import RunsSteps, Steps
 from rota.kinds.webhook.address import AddressRefused
 from rota.kinds.webhook.client import HttpClient, NotDelivered, Reply, WebhookClient
 from rota.kinds.webhook.signature import decode_secret, new_secret, sign
+from rota.records import awaitable, both
 
 if TYPE_CHECKING:
     from rota.records import AsyncConnection, Connection, JobOptions, NewJob
@@ -84,7 +87,7 @@ class Delivery(NamedTuple):
     at: datetime
 
 
-class Webhooks:
+class Webhooks(RunsSteps):
     """Events for endpoints that others run, each delivered at least once, and signed.
 
     `App(jobs=[jobs, hooks.jobs])` declares its job types; `rota migrate` makes its tables.
@@ -195,13 +198,16 @@ class Webhooks:
         found = await self.jobs.acall("webhook_emit", given, connection=connection, enqueues=new)
         return {row["endpoint"]: row["job"] for row in found}
 
-    def test(self, name: str) -> dict[str, int]:
+    @both
+    def test(self, name: str) -> Steps[dict[str, int]]:
         """Enqueue an event `test` for one endpoint, whatever it asks for."""
         new, given = self._make_event("test", {}, f"test-{random.token_hex(8)}", None)
-        found = self.jobs.call("webhook_emit", {**given, "only": name}, enqueues=new)
+        found = yield partial(self.jobs.call, "webhook_emit", {**given, "only": name}, enqueues=new)
         if not found:
             raise rota.UsageError(f"there is no endpoint {name!r}, or it is disabled")
         return {row["endpoint"]: row["job"] for row in found}
+
+    atest = awaitable(test)
 
     def _make_event(
         self, event: str, data: Mapping[str, Any] | None, event_id: str, account: str | None
@@ -221,6 +227,7 @@ class Webhooks:
 
     # Endpoints
 
+    @both
     def put(
         self,
         name: str,
@@ -232,8 +239,8 @@ class Webhooks:
         allow_private: bool | None = None,
         secret: str | None = None,
         by: str | None = None,
-        connection: records.Connection | UnsetType = UNSET,
-    ) -> str | None:
+        connection: records.AnyConnection | UnsetType = UNSET,
+    ) -> Steps[str | None]:
         """Make an endpoint, or change its URL, events and `allow_private`.
 
         Args:
@@ -272,54 +279,75 @@ class Webhooks:
             "fresh": _seal(new_secret()),
             "by": by,
         }
-        rows = self.jobs.call("webhook_put", given, connection=connection)
+        joined: Any = connection
+        rows = yield partial(self.jobs.call, "webhook_put", given, connection=joined)
         return _open_text(rows[0]["secret"]) if rows else None
 
-    def endpoints(self, *, account: str | None = None) -> list[Endpoint]:
-        """List endpoints by name: all, or the endpoints of an account."""
-        return [
-            Endpoint(**row) for row in self.jobs.call("webhook_endpoints", {"account": account})
-        ]
+    aput = awaitable(put)
 
-    def pause(self, name: str, *, why: str | None = None, by: str | None = None) -> None:
+    @both
+    def endpoints(self, *, account: str | None = None) -> Steps[list[Endpoint]]:
+        """List endpoints by name: all, or the endpoints of an account."""
+        rows = yield partial(self.jobs.call, "webhook_endpoints", {"account": account})
+        return [Endpoint(**row) for row in rows]
+
+    aendpoints = awaitable(endpoints)
+
+    @both
+    def pause(self, name: str, *, why: str | None = None, by: str | None = None) -> Steps[None]:
         """Let the deliveries of an endpoint wait, until it is enabled.
 
         Raises:
             UsageError: there is no such endpoint.
         """
-        self._turn(name, "paused", why, by)
+        return self._turn(name, "paused", why, by)
 
-    def disable(self, name: str, *, why: str | None = None, by: str | None = None) -> None:
+    apause = awaitable(pause)
+
+    @both
+    def disable(self, name: str, *, why: str | None = None, by: str | None = None) -> Steps[None]:
         """Send nothing more to an endpoint: no deliveries are made, and waiting deliveries are dead
         when they are due.
 
         Raises:
             UsageError: there is no such endpoint.
         """
-        self._turn(name, "disabled", why, by)
+        return self._turn(name, "disabled", why, by)
 
-    def enable(self, name: str, *, why: str | None = None, by: str | None = None) -> None:
+    adisable = awaitable(disable)
+
+    @both
+    def enable(self, name: str, *, why: str | None = None, by: str | None = None) -> Steps[None]:
         """Turn an endpoint on again; `replay` sends what is dead meanwhile.
 
         Raises:
             UsageError: there is no such endpoint.
         """
-        self._turn(name, "on", why, by)
+        return self._turn(name, "on", why, by)
 
-    def _turn(self, name: str, to: str, why: str | None, by: str | None) -> None:
-        [row] = self.jobs.call("webhook_turn", {"name": name, "to": to, "why": why, "by": by})
+    aenable = awaitable(enable)
+
+    def _turn(self, name: str, to: str, why: str | None, by: str | None) -> Steps[None]:
+        given = {"name": name, "to": to, "why": why, "by": by}
+        [row] = yield partial(self.jobs.call, "webhook_turn", given)
         _refuse_unknown(name, row["webhook_turn"])
 
-    def remove(self, name: str, *, why: str | None = None, by: str | None = None) -> None:
+    @both
+    def remove(self, name: str, *, why: str | None = None, by: str | None = None) -> Steps[None]:
         """Remove an endpoint, and the list of its deliveries. Waiting deliveries are cancelled when
         they are due.
 
         Raises:
             UsageError: there is no such endpoint.
         """
-        [row] = self.jobs.call("webhook_remove", {"name": name, "why": why, "by": by})
+        [row] = yield partial(
+            self.jobs.call, "webhook_remove", {"name": name, "why": why, "by": by}
+        )
         _refuse_unknown(name, row["webhook_remove"])
 
+    aremove = awaitable(remove)
+
+    @both
     def rotate(
         self,
         name: str,
@@ -328,7 +356,7 @@ class Webhooks:
         secret: str | None = None,
         why: str | None = None,
         by: str | None = None,
-    ) -> str:
+    ) -> Steps[str]:
         """Give an endpoint a new secret, and return it. For `keep`, the secrets before sign too,
         also if this call is repeated because its answer was lost.
 
@@ -340,15 +368,18 @@ class Webhooks:
         """
         fresh = _seal(new_secret() if secret is None else secret)
         given = {"name": name, "secret": fresh, "for": _check_duration(keep), "why": why, "by": by}
-        rows = self.jobs.call("webhook_rotate", given)
+        rows = yield partial(self.jobs.call, "webhook_rotate", given)
         _refuse_unknown(name, bool(rows))
         return _open_text(rows[0]["webhook_rotate"])
 
+    arotate = awaitable(rotate)
+
     # Deliveries
 
+    @both
     def deliveries(
         self, name: str, *, status: records.StatusName | None = None, limit: int = 100
-    ) -> list[Delivery]:
+    ) -> Steps[list[Delivery]]:
         """List the deliveries of an endpoint, the newest first.
 
         Args:
@@ -359,10 +390,15 @@ class Webhooks:
         """
         if status is not None and status not in list(rota.Status):
             raise rota.UsageError(f"there is no status {status!r}: {', '.join(rota.Status)}")
-        _refuse_unknown(name, bool(self.jobs.call("webhook_endpoints", {"name": name})))
+        found = yield partial(self.jobs.call, "webhook_endpoints", {"name": name})
+        _refuse_unknown(name, bool(found))
         given = {"endpoint": name, "status": status, "limit": limit}
-        return [Delivery(**row) for row in self.jobs.call("webhook_deliveries", given)]
+        rows = yield partial(self.jobs.call, "webhook_deliveries", given)
+        return [Delivery(**row) for row in rows]
 
+    adeliveries = awaitable(deliveries)
+
+    @both
     def replay(
         self,
         name: str,
@@ -371,7 +407,7 @@ class Webhooks:
         since: records.Duration | None = None,
         why: str | None = None,
         by: str | None = None,
-    ) -> int:
+    ) -> Steps[int]:
         """Send deliveries of an endpoint once more, under the same `webhook-id`; return how many.
 
         Args:
@@ -388,12 +424,14 @@ class Webhooks:
         given["since"] = None if since is None else _check_duration(since)
         count = 0
         # Deliveries that die meanwhile are not among the rows.
-        while rows := self.jobs.call("webhook_replay", given):
+        while rows := (yield partial(self.jobs.call, "webhook_replay", given)):
             count += rows[0]["sent"]
             if event_id is not None:
                 break
             given |= {"after": rows[0]["last"], "until": rows[0]["until"]}
         return count
+
+    areplay = awaitable(replay)
 
     # Work
 

@@ -16,6 +16,7 @@ import typing
 from typing import Any
 
 import httpx
+import pytest
 from fastapi import BackgroundTasks, Depends, FastAPI
 
 import rota
@@ -133,6 +134,23 @@ def test_dir_is_what_is_public() -> None:
     assert {"Duration", "Progress", "AttemptRecord", "RetryPolicy"} <= of_records
     # `help(rota.App.job)` needs no App.
     assert {"job", "command", "schedule"} <= set(dir(rota.App))
+
+
+@pytest.mark.parametrize(
+    ("call", "options"),
+    [
+        (vars(rota.App)["job"], {"takes_context", "queue", "timeout"}),
+        (vars(rota.App)["command"], {"queue", "timeout"}),
+        (vars(rota.App)["schedule"], {"job", "timezone", "overlap"}),
+        (rota.JobType.using, {"connection", "delay"}),
+        (rota.App.afind, {"connection", "status", "job_type"}),
+        (rota.records.JobActions.cancel_many, {"why", "queue"}),
+    ],
+)
+def test_help_and_completion_show_each_option_by_name(call: Any, options: set[str]) -> None:
+    parameters = inspect.signature(call).parameters
+    assert options <= parameters.keys()
+    assert not any(found.kind is found.VAR_KEYWORD for found in parameters.values())
 
 
 INTERNAL = {"database"}

@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Generator
 from types import FunctionType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack
 
+from rota.declare.named_options import read_signature
 from rota.store.db import RunOptions
 from rota.store.driver import Operation
 
@@ -62,7 +63,7 @@ def in_thread(call: Callable[Concatenate[Any, P], T]) -> Awaitable[P, T]:
 
 
 def _make(define: Any, **options: Unpack[RunOptions]) -> Any:
-    signature = inspect.signature(define)
+    signature = read_signature(define)
     joins = "connection" in signature.parameters
 
     def call(self: Any, /, *args: Any, **named: Any) -> Any:
@@ -83,7 +84,7 @@ def _name_awaited(body: Any, define: Any) -> Any:
     name, doc = define.__name__, inspect.cleandoc(define.__doc__ or "")
     first = doc.partition("\n\n")[0]
     doc = f"{first}\n\nAs `{name}`, to be awaited."
-    return _name(body, define, inspect.signature(define), f"a{name}", doc)
+    return _name(body, define, read_signature(define), f"a{name}", doc)
 
 
 def _name(body: Any, define: Any, signature: inspect.Signature, name: str, doc: str) -> Any:

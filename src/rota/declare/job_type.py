@@ -29,6 +29,7 @@ from msgspec import UNSET, UnsetType
 from rota.declare.chunk import Chunk
 from rota.declare.connection import AnyConnection, AsyncConnection, Connection
 from rota.declare.declaration import Declaration
+from rota.declare.named_options import name_options
 from rota.declare.options import EnqueueOptions, JobTypeOptions, UsingOptions, advise_using
 from rota.declare.result_of import ResultOf
 from rota.errors import PayloadError, UsageError, refuse_attribute
@@ -81,6 +82,7 @@ class NewJob(msgspec.Struct, Generic[R_co], frozen=True):
             return None
         return self.options.group_capacity or self.job_type._declaration.options.group_capacity
 
+    @name_options
     def using(
         self, connection: AnyConnection | UnsetType = UNSET, /, **options: Unpack[UsingOptions]
     ) -> NewJob[R_co]:
@@ -225,6 +227,7 @@ class JobType(Generic[P, Q, R]):
             return self.__qualname__
         return _copy, (self._declared, self._options)
 
+    @name_options
     def using(
         self, connection: AnyConnection | UnsetType = UNSET, /, **options: Unpack[UsingOptions]
     ) -> JobType[P, Q, R]:

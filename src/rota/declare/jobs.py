@@ -14,6 +14,7 @@ from rota.declare.chunk import Chunk, read_chunk
 from rota.declare.connection import AsyncConnection, Connection, read_connection
 from rota.declare.context import Context
 from rota.declare.job_type import JobType, NewJob, Sender
+from rota.declare.named_options import name_options
 from rota.declare.options import JobOptions, JobTypeOptions
 from rota.declare.place import CodePlace
 from rota.declare.program import make_handler
@@ -202,6 +203,7 @@ class Jobs:
         **options: Unpack[JobOptions],
     ) -> _Plain: ...
 
+    @name_options
     def job(
         self,
         name: Any = None,
@@ -250,6 +252,7 @@ class Jobs:
 
         return declare
 
+    @name_options
     def command(
         self,
         name: str,
@@ -307,6 +310,7 @@ class Jobs:
         self, name: str, cron: str | None, job: None = ..., **timing: Unpack[Timing]
     ) -> Callable[[T], T]: ...
 
+    @name_options
     def schedule(
         self, name: str, cron: str | None, job: NewJob | None = None, **timing: Unpack[Timing]
     ) -> Any:

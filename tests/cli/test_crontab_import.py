@@ -24,6 +24,7 @@ PATH=/usr/local/bin:/usr/bin:/bin
 'LANG' = "C.UTF-8"
 CRON_TZ=Europe/Stockholm
 */5 8-18 * * mon-fri /usr/bin/python3 /srv/sync.py --day "$(date +\%F)"
+@every 90s /opt/beat
 */5 * * * * flock -n /run/x.lock nice -n 5 /opt/sync.sh a%first line%second
 @reboot /usr/bin/tunnel
 CRON_TZ=Mars
@@ -61,11 +62,12 @@ def test_the_lines_of_a_crontab_become_commands_with_their_times_zones_and_names
         "pg_dump": ("0 3 * * *", "America/New_York"),
         "manage": ("@daily", "America/New_York"),
         "sync": ("*/5 8-18 * * mon-fri", "Europe/Stockholm"),
+        "beat": ("@every 90s", "Europe/Stockholm"),
         "sync-2": ("*/5 * * * *", "Europe/Stockholm"),
     }
     assert list(app.types) == list(schedules)
     environment = ["env", "PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8"]
-    dump, manage, sync, _ = read_programs(printed)
+    dump, manage, sync, *_ = read_programs(printed)
     assert dump == ["pg_dump", "--file", "/backup/shop.dump", "shop"]
     assert manage[:2] == ["/bin/bash", "-c"] and manage[2].startswith("cd /srv/shop && ./manage")
     shell = '/usr/bin/python3 /srv/sync.py --day "$(date +%F)"'

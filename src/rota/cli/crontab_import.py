@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from rota.cli.output import read_template
 from rota.errors import UsageError
-from rota.model.cron import parse
+from rota.model.cron import EVERY, parse
 
 SETTING = re.compile(r"""(["']?)(?P<name>[A-Za-z_]\w*)\1\s*=\s*(?P<value>.*)""")
 PERCENT = re.compile(r"(?<!\\)%")
@@ -79,7 +79,8 @@ class CrontabReader:
             yield f"environment = [{before}, {_quote(f'{name}={value}')}]"
 
     def _declare(self, text: str) -> Iterator[str]:
-        times = 1 if text.startswith("@") else 5
+        is_pace = text.split(maxsplit=1)[0].lower() == EVERY.strip()
+        times = 2 if is_pace else 1 if text.startswith("@") else 5
         parts = text.split(maxsplit=times + self.has_user)
         if parts[0].lower() == "@reboot":
             raise UsageError("a job runs at a time, not at the start of a machine: use systemd")

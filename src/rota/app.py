@@ -223,7 +223,11 @@ class App(Client):
         return self._declarations.find_nearest(name, MISSPELLED)
 
     def _declares_queue(self, name: str) -> bool:
-        return any(found.options.queue == name for found in self._declarations.types.values())
+        declared = self._declarations
+        types = [found.options.queue for found in declared.types.values()]
+        return name in types or any(
+            name == schedule.enqueue.queue for schedule in declared.schedules.values()
+        )
 
     @property
     def url(self) -> str:

@@ -205,17 +205,21 @@ def test_a_queue_that_nobody_knows_is_refused_with_the_nearest_name_unless_force
         "select rota.worker_declare('t', queue => 'q')",
         "insert into rota.schedule (name, job_type, queue) values ('s', 't', 'q')",
         "select * from rota.claim('q', '{t}', 'w')",
-        None,
     ],
 )
 def test_a_queue_that_somebody_knows_is_paused(
-    app: rota.App, shared: Connection, make: str | None
+    app: rota.App, shared: Connection, make: str
 ) -> None:
-    """None: only the App's code has it, which no deploy has declared yet."""
-    if make is None:
-        app.job("t", queue="q")(lambda: None)
-    else:
-        shared.execute(make.encode())
+    shared.execute(make.encode())
+    assert app.queues.pause("q").queue == "q"
+
+
+@rule("M87")
+@pytest.mark.parametrize("of", ["type", "schedule"])
+def test_a_queue_that_only_the_app_s_code_has_is_paused(app: rota.App, of: str) -> None:
+    job_type = app.job("t", queue="q" if of == "type" else "default")(lambda: None)
+    if of == "schedule":
+        app.schedule("s", "@daily", job_type.using(queue="q").new())
     assert app.queues.pause("q").queue == "q"
 
 

@@ -106,7 +106,7 @@ class Caller(ABC):
         return None
 
     def _declares_queue(self, name: str) -> bool:
-        """Whether a type of this program has the queue."""
+        """Whether a type or a schedule of this program has the queue."""
         return False
 
     def _declare_limit(self, name: str) -> Operation[bool]:

@@ -86,6 +86,9 @@ class DjangoApp(App):
             queues = sorted({"default", *used, *self.more_queues})
         return super()._config(queues, *others)
 
+    def _declares_queue(self, name: str) -> bool:
+        return name in self.more_queues or super()._declares_queue(name)
+
     @property
     def _tested(self) -> Any:
         """The alias, in a TestCase."""

@@ -46,6 +46,7 @@ def test_an_unknown_word_or_a_misplaced_option_is_answered_with_what_may_be_mean
         ("work -A a:b", "did you mean --app?; see rota work --help"),
         ("enqueue a --countdown 5", "mean --delay?; see rota enqueue --help"),
         ("enqueue a n=1 m=x", """ --payload '{"n": 1, "m": "x"}'; see rota enqueue --help"""),
+        ("""enqueue a {"n":1}""", """ --payload '{"n":1}'; see rota enqueue --help"""),
         ("jbos", "did you mean `rota jobs`?"),
         ("queues list", "did you mean `rota queues`?"),
         ("schedules nightly", "did you mean `rota schedules show nightly`?"),

@@ -71,11 +71,15 @@ def explain_value(message: str) -> str:
 
 def explain_extra(message: str, context: Any) -> str:
     """Return typer's message about unexpected words; to arguments of a handler add their place."""
-    words = re.findall(r"(\w+)=([^\s)]*)", message)
     takes = any("--payload" in parameter.opts for parameter in context.command.params)
-    if not words or not takes or "extra argument" not in message:
+    given = re.search(r"extra argument\S* \((.*)\)$", message)
+    if given is None or not takes:
         return message
-    return f"{message}: the handler's arguments are JSON: --payload '{_encode(words)}'"
+    words = re.findall(r"(\w+)=(\S*)", given[1])
+    if not words and not given[1].startswith("{"):
+        return message
+    payload = _encode(words) if words else given[1]
+    return f"{message}: the handler's arguments are JSON: --payload '{payload}'"
 
 
 def _encode(words: list[tuple[str, str]]) -> str:

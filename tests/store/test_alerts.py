@@ -741,4 +741,4 @@ def test_a_rule_about_limits_reads_each_key_once(connection: Connection) -> None
     connection.execute(waited_for)  # the first call also reads the catalogue
     assert count_blocks(connection, waited_for) < 40
     found = find(connection, "limit backlog")
-    assert found["smtp"][1].startswith("1000 or more jobs wait for rate limit smtp")
+    assert found["smtp"][1].startswith("more than 1000 jobs wait for rate limit smtp")

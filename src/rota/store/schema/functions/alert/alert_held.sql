@@ -46,12 +46,13 @@ as $$
           when w.jobs = 1 then '%s job waits for rate limit %s, until %s'
           else '%s jobs wait for rate limit %s, the last of them until %s'
         end,
-        case when w.jobs < 1000 then w.jobs::text else w.jobs || ' or more' end,
+        case when w.jobs > counted.most then 'more than ' || counted.most else w.jobs::text end,
         substr(w.waits_for, length('limit ') + 1),
         {schema}.utc_text(w.last_at)
       )
-    from {schema}.waits(
-      'limit'::text, 1000, greatest(p_rule.at_least, 1000), {schema}.clock() + p_rule.period
+    from (select greatest(p_rule.at_least, 1000) as most) counted
+    cross join lateral {schema}.waits(
+      'limit'::text, 1000, counted.most + 1, {schema}.clock() + p_rule.period
     ) w
     where p_rule.kind = 'limit_backlog'
       and w.jobs >= p_rule.at_least

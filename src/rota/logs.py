@@ -13,9 +13,11 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Literal
+from uuid import UUID
 
 import msgspec
 
@@ -337,7 +339,8 @@ def _plain(value: Any) -> Any:
     """Return the value as JSON types; as text if it is no JSON or too long."""
     try:
         encoded = _clean(_encoder.encode(value))
-        return json.loads(encoded) if len(encoded) <= TEXT_MAX else _text(value)
+        # What is no JSON, such as NaN, becomes its name.
+        return json.loads(encoded, parse_constant=str) if len(encoded) <= TEXT_MAX else _text(value)
     except Exception:  # noqa: BLE001 - a key that is no text, a circle, the value's own code
         return _text(value)
 
@@ -357,7 +360,17 @@ def _text(value: Any) -> str:
         return f"({type(value).__name__} that cannot be shown)"
 
 
-_encoder = json.JSONEncoder(allow_nan=False, ensure_ascii=False, default=_text)
+def _encode_other(value: Any) -> str:
+    match value:
+        case date() | time():
+            return value.isoformat().replace("+00:00", "Z")
+        case Decimal() | UUID():
+            return str(value)
+        case _:
+            return _text(value)
+
+
+_encoder = json.JSONEncoder(ensure_ascii=False, default=_encode_other)
 
 
 def _clean(text: str) -> str:

@@ -6,13 +6,16 @@ import asyncio
 import io
 import json
 import logging
+import math
 import os
 import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -100,6 +103,13 @@ def test_a_text_that_is_too_long_loses_its_middle_and_a_warning_of_python_s_more
         logs.PlainFormatter().format(record),
     ):
         assert len(said) < 2_100 and "UserWarning" in said and said.endswith("z")
+
+
+@rule("M84")
+def test_instants_numbers_and_ids_are_json_and_a_nan_is_the_only_text_of_its_field() -> None:
+    about = {"at": datetime(2026, 1, 2, tzinfo=UTC), "loss": math.nan, "ids": [UUID(int=7), 8]}
+    said = json.loads(logs.JsonFormatter().format(_record("x", about=about)))["extra"]["about"]
+    assert said == {"at": "2026-01-02T00:00:00Z", "loss": "NaN", "ids": [str(UUID(int=7)), 8]}
 
 
 @rule("M84")

@@ -236,6 +236,13 @@ def test_what_the_json_form_of_a_type_accepts_is_accepted(
             "houseNumber: Input should be greater than or equal to 1",
         ),
         (anything, ({(1, 2): 3},), {}, "value", "a tuple cannot be a key of a JSON object"),
+        *(
+            (anything, (value,), {}, path, "another key is the same text, which a key is in JSON")
+            for value, path in (
+                ({1: 2, "1": 3}, "value.1"),
+                ([{"a": {2: 2, "2": 3}}], "value[0].a.2"),
+            )
+        ),
         (anything, (msgspec.Raw(b"{bad"),), {}, "value", "raw JSON is not checked; pass the value"),
     ],
 )

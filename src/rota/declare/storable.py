@@ -42,6 +42,8 @@ def unstorable(value: Any) -> Fault | None:
         case datetime() | time():
             lost = _find_lost_offset(value)
             return None if lost is None else ("", lost)
+        case dict() | Mapping() if (twin := _find_twin(value)) is not None:
+            return f".{twin}", "another key is the same text, which a key is in JSON"
         case msgspec.Raw():
             return "", "raw JSON is not checked; pass the value"
         case _:
@@ -73,6 +75,20 @@ def _list_parts(value: Any) -> Iterable[tuple[str, Any]]:
             kind: Any = type(value)
             names = _list_names(kind) or ()
             return ((f".{name}", getattr(value, name, None)) for name in names)
+
+
+def _find_twin(value: Mapping[Any, Any]) -> Any:
+    """Return the first key that JSON does not tell from a key before it, as 1 from "1"; None: JSON
+    tells all keys."""
+    if len(set(map(type, value))) < 2:
+        return None
+    seen: set[bytes] = set()
+    for key in value:
+        written = encode({key: None})
+        if written in seen:
+            return key
+        seen.add(written)
+    return None
 
 
 def _find_lost_offset(value: datetime | time) -> str | None:

@@ -32,7 +32,7 @@ def test_check_says_in_one_line_what_is_wrong_and_exits_as_plugins_do(
 ) -> None:
     well = rota("check")
     assert (well.status, well.err) == (0, "")
-    assert well.out.startswith("OK - 14 rules, nothing found | 'breaker open'=0 'dead jobs'=0 ")
+    assert well.out.startswith("OK - 15 rules, nothing found | 'breaker open'=0 'dead jobs'=0 ")
 
     connection.execute(ATTEMPTS)
     warning = rota("check")
@@ -47,7 +47,7 @@ def test_check_says_in_one_line_what_is_wrong_and_exits_as_plugins_do(
         "CRITICAL - dead jobs: 10 jobs died within 01:00:00 and wait for a person: t (10); "
         "same error: "
     )
-    assert "'dead jobs'=10 'failure rate'=0" in critical.out
+    assert "'dead jobs'=10 'dead jobs grow'=0 " in critical.out
     assert re.fullmatch(r"[^|\n]+\| ('[^'=|]+'=[0-9.e+]+ ?)+\n", critical.out)
 
 

@@ -77,7 +77,7 @@ def serve(
     [
         ("x", "kind", "'unheard of'"),
         ("x", "kind", "'failure_rate'"),
-        ("x", "kind, factor", "'dead', 5"),
+        ("x", "kind, factor", "'unclaimed', 5"),
         ("x", "kind, job_type", "'schedule_overdue', 't'"),
         ("x", "kind, at_least", "'refused', 2"),
         # Python has no such time: it would keep every rule from being evaluated.
@@ -167,6 +167,26 @@ def test_failures_are_compared_with_what_is_usual_here(shared: Connection) -> No
     assert found(shared, "failure rate") == {"": 6}
     attempts(shared, 24 * 60, ago="1 day 4 minutes")  # two: six is no longer five times as many
     assert found(shared, "failure rate") == {}
+
+
+@rule("M86")
+@pytest.mark.parametrize("hours", [24, 2])
+def test_jobs_that_die_are_compared_with_what_is_usual_here(shared: Connection, hours: int) -> None:
+    """Four in 15 minutes are usual, over a day or since the first hour of the statistics."""
+    shared.execute(
+        "insert into rota.stat_hour (hour, job_type, queue, dead)"
+        " select rota.clock() - interval '76 minutes' - n * interval '1 hour', 't', 'default', 16"
+        " from generate_series(0, %s) n",
+        [hours - 1],
+    )
+    dead(shared, 19)
+    assert found(shared, "dead jobs grow") == {}
+    dead(shared, 1)
+    assert find(shared, "dead jobs grow") == {
+        "": (20, "20 jobs died within 00:15:00, usually 4.0, and wait for a person: t (20)")
+    }
+    shared.execute("update rota.alert_rule set factor = 5.1 where name = 'dead jobs grow'")
+    assert found(shared, "dead jobs grow") == {}
 
 
 @rule("M86")

@@ -669,7 +669,8 @@ create table stat_rollup (
 insert into stat_rollup (complete_to) values (date_trunc('hour', clock(), 'UTC'));
 
 -- What alerts watch. The kind decides what at_least, factor and period mean:
---   dead              at_least jobs died within period, and no person has resolved them
+--   dead              at_least jobs died within period, and no person has resolved them; with a
+--                     factor also so many times what is usual in period
 --   same_error        at_least different jobs failed with the same error type within period
 --   failure_rate      at_least attempts failed in period, factor times the rate of the day before
 --   unclaimed         a job is due for longer than period, and workers had time to take it
@@ -717,7 +718,10 @@ create table alert_rule (
     and name !~ '[[:cntrl:]\u0080-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069]'
   ),
   -- A field that a kind does not use is refused: its author would expect the rule to watch less.
-  constraint alert_rule_rate_has_factor check ((kind = 'failure_rate') = (factor is not null)),
+  constraint alert_rule_rate_has_factor check (
+    kind = 'dead'
+    or (kind = 'failure_rate') = (factor is not null)
+  ),
   constraint alert_rule_critical_from_counts_jobs check (
     critical_from is null
     or kind in ('dead', 'same_error')
@@ -741,6 +745,7 @@ create table alert_rule (
 
 insert into alert_rule (name, kind, at_least, factor, period, severity, critical_from) values
   ('dead jobs', 'dead', 1, null, '1 hour', 'warning', 10),
+  ('dead jobs grow', 'dead', 20, 5, '15 minutes', 'critical', null),
   ('same error', 'same_error', 20, null, '1 hour', 'warning', null),
   ('failure rate', 'failure_rate', 30, 5, '5 minutes', 'warning', null),
   ('unclaimed jobs', 'unclaimed', 1, null, '10 minutes', 'critical', null),

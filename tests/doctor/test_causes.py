@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 from typing import Any, get_args
 
@@ -92,6 +93,27 @@ def test_jobs_wait_because_of_the_type_that_no_worker_knows(
     assert look(database) == (["workers", "types"], {"queues": "workers", "oldest": "workers"}), (
         "a mistyped name is a cause of its own: no worker will ever know it"
     )
+
+
+@rule("M3", "M85")
+def test_a_type_of_a_worker_that_stopped_is_unknown_where_another_serves_the_queue(
+    database: str, connection: Connection
+) -> None:
+    only = ["types", "oldest"]
+    stopped = replace(at_work(connection), name="w2", types=("report",))
+    stopped.send_heartbeat()
+    connection.execute("select rota.worker_declare('report')")
+    wait_long(connection, job_type="report")
+    lived = (
+        "update rota.worker set stopped_at = rota.clock(), started_at = rota.clock() - %s * "
+        "interval '1 minute' where name = 'w2'"
+    )
+    connection.execute(lived.encode(), [1])
+    assert look(database, only=only) == (["oldest"], {}), "a drain, whose next run may come"
+    connection.execute(lived.encode(), [3])
+    assert look(database, only=only) == (["types"], {"oldest": "types"})
+    connection.execute("update rota.worker set stopped_at = rota.clock() where name <> 'w2'")
+    assert look(database, only=only) == (["oldest"], {}), "all have stopped"
 
 
 @rule("M3", "M86")

@@ -51,7 +51,7 @@ STEPS: dict[str, list[tuple[str, Level, str]]] = {
             "delete from rota.job; update rota.worker set job_types = '{other}'; "
             "insert into rota.job (job_type) values ('t')",
             BAD,
-            "t (1 job, no worker of the last hour knows it)",
+            "t (1 job, no worker knows it)",
         ),
     ],
     "queues": [("insert into rota.job (job_type, queue) values ('t', 'emails')", BAD, "'emails'")],

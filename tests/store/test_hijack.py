@@ -35,7 +35,7 @@ INLINED = {
     "channel_of", "clock", "is_alive", "is_in_force", "is_no_rows_fault", "job_refusal",
     "job_row_is_plain", "job_take", "jobs_insert", "key_take", "last_seen", "lease_default",
     "liveness_of", "moment", "must_record_start", "paused_queues", "payload_bytes_max", "room_name",
-    "time_bucket", "types_asking", "uptime", "utc_text",
+    "time_bucket", "types_asking", "uptime", "utc_text", "was_drain",
 }  # fmt: skip
 """Functions without a path of their own: their callers have one, or they call nothing. None of them
 runs with another's rights."""

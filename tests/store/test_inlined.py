@@ -24,6 +24,7 @@ CALLS = {
     "room_name": ("worker", "room_name('limit', name, host) = host"),
     "types_asking": ("job", "exists (select from types_asking() t(name) where name = job_type)"),
     "utc_text": ("worker", "utc_text(started_at) = host"),
+    "was_drain": ("worker", "was_drain(started_at, stopped_at)"),
 }
 """Each with a table and a condition on its columns."""
 

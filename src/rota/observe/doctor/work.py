@@ -77,7 +77,7 @@ def _why_unknown(facts: Facts) -> tuple[Cause, ...]:
 
 
 def _strange(kind: Facts, declared: list[str]) -> str:
-    why = "no worker of the last hour knows it" if kind["is_declared"] else "not declared"
+    why = "no worker knows it" if kind["is_declared"] else "not declared"
     meant = [] if kind["is_declared"] else get_close_matches(kind["job_type"], declared, 1)
     nearest = f": did you mean {meant[0]}?" if meant else ""
     return f"{kind['job_type']} ({plural(kind['jobs'], 'job')}, {why}){nearest}"

@@ -1,6 +1,6 @@
--- Find jobs of types that are not declared or that no worker of the last hour knows, due jobs of
--- queues that none serves, and how long the oldest due job has waited that such a worker could run.
--- It reads the first jobs of each queue and priority.
+-- Find jobs of types that are not declared or that no worker knows (still_known of due_facts), due
+-- jobs of queues that no worker of the last hour serves, and how long the oldest due job has waited
+-- that such a worker could run. It reads the first jobs of each queue and priority.
 -- Parameters: heads int (how many jobs of each queue and priority); limit int
 -- Rows: facts text (JSON: strange: job_type, jobs, waiting_s [negative: not due yet], is_declared,
 --   is_known, is_served [a worker of the last hour serves a queue of these jobs]; unserved: queue,
@@ -22,10 +22,10 @@ select json_build_object(
         sum(w.jobs)::bigint as jobs,
         max(w.waiting_s) as waiting_s,
         bool_and(w.declared) as is_declared,
-        bool_and(w.known) as is_known,
+        bool_and(w.still_known) as is_known,
         bool_or(w.served) as is_served
       from waiting w
-      where not (w.declared and w.known)
+      where not (w.declared and w.still_known)
       group by w.job_type
       order by 3 desc, w.job_type
       limit :limit::int

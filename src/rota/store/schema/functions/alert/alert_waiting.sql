@@ -34,12 +34,12 @@ as $$
       min(d.oldest) as oldest,
       bool_and(d.is_lost) as is_lost
     from (
-      select f.*, false as is_lost
+      select f.queue, f.job_type, f.jobs, f.oldest, f.known, f.served, f.tried, false as is_lost
       from {schema}.due_facts(
         {schema}.clock() - p_rule.period, p_rule.period, 1000, p_rule.queue, false
       ) f
       union all
-      select r.queue, r.job_type, 1, r.locked_until, false, true, true, false, false, false, true
+      select r.queue, r.job_type, 1, r.locked_until, true, false, false, true
       from {schema}.running_jobs(1000) r
       where p_rule.kind = 'no_worker'
         and r.locked_until < {schema}.clock() - p_rule.period

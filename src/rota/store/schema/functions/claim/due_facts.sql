@@ -3,7 +3,9 @@
 -- their payloads are left out (payloads_unread). Doctor and the alert rules judge by it.
 --   paused: the queue is. declared: the type is, under this name or another.
 --   known: a worker that was seen within p_seen knows the type.
---   served: such a worker serves the queue. could: such a worker does both.
+--   served: such a worker serves the queue.
+--   still_known: known, and if a live worker serves the queue, by a live worker or a drain: any
+--   other worker that has stopped was replaced. could: such a worker also serves the queue.
 --   tried: the worker of `could` has had time to take the jobs.
 --
 -- A worker has had time when it was alive for a minute or for p_seen, because a drain that has just
@@ -26,6 +28,7 @@ returns table (
   paused boolean,
   declared boolean,
   known boolean,
+  still_known boolean,
   served boolean,
   could boolean,
   tried boolean
@@ -37,6 +40,8 @@ as $$
     select
       w.job_types,
       w.queues,
+      {schema}.is_alive(w.heartbeat_at, w.stopped_at) as is_alive,
+      {schema}.was_drain(w.started_at, w.stopped_at) as was_drain,
       -- The worker has tried what was claimable before this moment; NULL: nothing.
       case
         when w.started_at < {schema}.clock() - least(p_seen, interval '1 minute')
@@ -89,8 +94,9 @@ as $$
         or d.job_type = any (t.aliases)
     ),
     exists (select from seen s where d.job_type = any (s.job_types)),
+    now.still_known,
     exists (select from seen s where s.queues ? d.queue),
-    exists (select from seen s where s.queues ? d.queue and d.job_type = any (s.job_types)),
+    now.could,
     exists (
       select from seen s
       where d.job_type = any (s.job_types)
@@ -102,4 +108,18 @@ as $$
         and s.tried_to > d.free_at
     )
   from due d
+  cross join lateral (
+    select
+      coalesce(bool_or(s.counts), false) as still_known,
+      coalesce(bool_or(s.counts and s.queues ? d.queue), false) as could
+    from (
+      select
+        k.queues,
+        k.is_alive
+        or k.was_drain
+        or not exists (select from seen o where o.is_alive and o.queues ? d.queue) as counts
+      from seen k
+      where d.job_type = any (k.job_types)
+    ) s
+  ) now
 $$;

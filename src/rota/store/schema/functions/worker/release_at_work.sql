@@ -1,5 +1,5 @@
--- Returns whether a release is at work: a worker of it is alive, or was a drain (it lived briefly),
--- whose next run may come: else two crontabs of drains would take turns as the newest.
+-- Returns whether a release is at work: a worker of it is alive, or was a drain: else two
+-- crontabs of drains would take turns as the newest.
 create or replace function {schema}.release_at_work(p_release text)
 returns boolean
 language sql stable
@@ -10,7 +10,7 @@ as $$
       and (
         {schema}.is_alive(w.heartbeat_at, w.stopped_at)
         or w.stopped_at > {schema}.clock() - interval '10 minutes'
-          and w.stopped_at < w.started_at + interval '2 minutes'
+          and {schema}.was_drain(w.started_at, w.stopped_at)
       )
   )
 $$;

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import rota
+from rota.cli import of_jobs
 from rota.cli.breakers import _split
 from rota.cli.grammar import explain_value
 from rota.errors import RotaError
@@ -71,3 +73,19 @@ def test_a_breaker_is_named_as_the_list_prints_it() -> None:
     assert _split("webhook crm", None) == ("webhook", "crm")
     assert _split("webhook", "crm one") == ("webhook", "crm one")
     assert _split("webhook", None) == ("webhook", None)
+
+
+def test_a_secret_of_a_command_of_jobs_is_read_from_standard_input(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def put(name: str, *, secret: str | None = None) -> str:
+        """Put it.
+
+        Args:
+            secret: of it.
+        """
+        return f"{name} {secret}"
+
+    monkeypatch.setattr("sys.stdin", io.StringIO("whsec_x\n"))
+    of_jobs._make(put)(app=None, as_json=False, name="crm", secret="-")
+    assert capsys.readouterr().out == "crm whsec_x\n"

@@ -6,6 +6,7 @@ import functools
 import inspect
 import operator
 import re
+import sys
 import typing
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -20,6 +21,9 @@ from rota.cli.listing import Listing
 from rota.cli.output import print_facts, print_json
 from rota.cli.target import AppOption, JsonOption, find_app
 from rota.errors import RotaError, UsageError
+
+SECRET = "secret"
+"""The option that can be read from standard input."""
 
 
 def find_noun(word: str, arguments: Sequence[str]) -> Any:
@@ -56,8 +60,12 @@ def _make(function: Callable[..., Any]) -> Callable[..., None]:
     text, _, more = (inspect.getdoc(function) or "").partition("\n\nArgs:\n")
     said = re.findall(r"(?m)^    (\w+): (.+(?:\n {8}.+)*)", more.partition("\n\n")[0])
     helps = {"by": "Who acts.", "why": "Why, for the action log.", **dict(said)}
+    if SECRET in helps:
+        helps[SECRET] += " -: standard input, because everybody on the machine can see options."
 
     def call(*, app: str | None, as_json: bool, **given: Any) -> None:
+        if given.get(SECRET) == "-":
+            given[SECRET] = sys.stdin.read().strip()
         _print(function(**given), as_json=as_json)
 
     parameters = []

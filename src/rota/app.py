@@ -251,7 +251,7 @@ class App(Client):
         url = self._find_url()
         if url is None:
             url = embedded.start()
-            migrate.migrate(url, self.schema, self._declarations.packages)
+            migrate.migrate(url, self.schema, self._declarations.packages, restore=True)
         made = Database(url, self.schema, notify=self._notify)
         # Atomic: concurrent first callers must share one Database, which holds the pools.
         kept: Database = vars(self).setdefault("_opened", made)

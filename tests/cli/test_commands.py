@@ -51,7 +51,11 @@ def test_migrate_makes_the_schema_once_and_check_names_what_is_missing(
         connection.execute("alter function jobs.time_bucket(interval) volatile")
         status, sentence = rota("migrate", "--check", *here).error
         assert status == 3 and "changed since `rota migrate`: time_bucket." in sentence
-        rota.ok("migrate", *here, "--keep-history", "30d", "--keep-dead", "1d12h")
+        assert rota("migrate", *here).error == (status, sentence), "it also refuses to go on"
+        restored = rota.ok(
+            "migrate", *here, "--restore", "--keep-history", "30d", "--keep-dead", "1d12h"
+        )
+        assert restored.out == "schema jobs: created or replaced time_bucket\n"
         kept = dict(rows(connection, "select what, keep from jobs.retention"))
         assert (kept["history"], kept["dead"]) == (timedelta(days=30), timedelta(days=1.5))
     for wrong, said in (

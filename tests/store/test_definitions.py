@@ -110,20 +110,21 @@ def test_a_setting_survives_every_migration(connection: Connection, database: st
     assert _body(connection, "clock") == clock
 
 
-def test_the_check_sees_what_was_changed_by_hand(connection: Connection, database: str) -> None:
+@rule("M3")
+def test_what_was_changed_by_hand_is_named_and_put_back_only_on_request(
+    connection: Connection, database: str
+) -> None:
     app = rota.App(database)
     app._database.run(schema.check("rota", server_text=True))
     connection.execute("alter function rota.time_bucket(interval) volatile")
     connection.execute("drop trigger job_insert_fill on rota.job")
-    with pytest.raises(
-        SchemaError,
-        match=r"changed since `rota migrate`: job_insert_fill \(trigger\), time_bucket\.",
-    ):
+    said = r"changed since `rota migrate`: .*job_insert_fill \(trigger\).*--restore` puts them back"
+    with pytest.raises(SchemaError, match=said):
         app._database.run(schema.check("rota", server_text=True))
-    connection.execute(
-        "delete from rota.definition where name in ('time_bucket', 'job_insert_fill (trigger)')"
-    )
-    assert migrate(database).replaced == ["time_bucket", "job_insert_fill (trigger)"]
+    with pytest.raises(SchemaError, match=said):
+        migrate(database)
+    assert migrate(database, restore=True).replaced == ["time_bucket", "job_insert_fill (trigger)"]
+    assert migrate(database) == Migrated([], [], {})
     app._database.run(schema.check("rota", server_text=True))
     connection.execute(
         "alter function rota.time_bucket(interval) volatile; update rota.definition set "
@@ -132,6 +133,39 @@ def test_the_check_sees_what_was_changed_by_hand(connection: Connection, databas
     # Another PostgreSQL's text cannot be compared.
     app._database.run(schema.check("rota", server_text=True))
     app.close()
+
+
+@rule("M3")
+def test_a_function_with_another_result_is_put_back_without_the_right_of_public(
+    connection: Connection, database: str
+) -> None:
+    was = _body(connection, "job_archive")
+    connection.execute(
+        "drop function rota.job_archive; create function rota.job_archive(p_ids bigint[], "
+        "p_why text, p_by text) returns int language sql as 'select 1'"
+    )
+    assert migrate(database, restore=True).replaced == ["job_archive"]
+    assert _body(connection, "job_archive") == was
+    may = "select has_function_privilege('public', %s, 'execute')"
+    form = "rota.job_archive(bigint[], text, text)"
+    assert connection.execute(may, [form]).fetchone() == (False,)
+
+
+@rule("M3")
+@pytest.mark.parametrize("hash", ["hash", "'older'"])
+def test_a_function_of_others_with_a_name_of_rota_is_named_and_never_taken_for_rota_s(
+    connection: Connection, database: str, hash: str
+) -> None:
+    """Also where a newer release replaces the function anyway."""
+    connection.execute("create function rota.time_bucket(text) returns int language sql return 1")
+    connection.execute(
+        f"update rota.definition set hash = {hash} where name = 'time_bucket'".encode()
+    )
+    for _ in range(2):
+        with pytest.raises(SchemaError, match=r"then DROP FUNCTION rota.time_bucket\(text\)$"):
+            migrate(database, restore=True)
+    connection.execute("drop function rota.time_bucket(text)")
+    assert migrate(database, restore=True).replaced == (["time_bucket"] if hash != "hash" else [])
 
 
 def test_plain_sql_leaves_the_search_path_as_it_was(empty_database: str) -> None:

@@ -33,6 +33,9 @@ def _keep(what: str, help: str, initially: str) -> Any:
 class Changes:
     """Settings that `rota migrate` may write into the database."""
 
+    restore: bool = flag(
+        "--restore", "Put back functions, views and triggers that were changed by hand."
+    )
     payload_bytes_max: int | None = option(
         "--payload-bytes-max BYTES",
         "Maximum size of a payload. Unchanged if omitted; initially 65,536.",
@@ -67,7 +70,12 @@ class Changes:
             if name.startswith("keep_") and text is not None
         }
         archive = "" if self.no_archive else self.archive
-        return {"payload_bytes_max": self.payload_bytes_max, "keep": keep, "archive": archive}
+        return {
+            "restore": self.restore,
+            "payload_bytes_max": self.payload_bytes_max,
+            "keep": keep,
+            "archive": archive,
+        }
 
 
 def migrate(

@@ -101,6 +101,27 @@ do $setting$ begin if to_regprocedure('{schema}.{name}()') is null then
 {text}
 end if; end $setting$;
 """
+_RESTORE = """\
+do $restore$ declare v_forms text[]; begin
+  execute $text${text}$text$;
+exception when invalid_function_definition or invalid_table_definition or wrong_object_type then
+  -- CREATE OR REPLACE cannot give it back its result.
+  if to_regclass('{schema}."{name}"') is not null then
+    drop view {schema}."{name}";
+  end if;
+  v_forms := array(
+    select p.oid::regprocedure::text from pg_proc p
+    where p.pronamespace = '{schema}'::regnamespace and p.proname = '{name}'
+  );
+  if cardinality(v_forms) > 1 then
+    raise invalid_function_definition using message =
+      'drop of these what is not Rota''s: ' || array_to_string(v_forms, '; ');
+  elsif cardinality(v_forms) = 1 then
+    execute 'drop routine ' || v_forms[1];
+  end if;
+  execute $text${text}$text$;
+end $restore$;
+"""
 _END = """\
 select {schema}.installation_record(false);
 select {schema}.partitions_ensure(7);
@@ -253,6 +274,7 @@ def _script(
     stale: Sequence[Definition],
     *,
     there: frozenset[str] = frozenset(),
+    altered: frozenset[str] = frozenset(),
     is_printed: bool = False,
 ) -> Iterator[str]:
     check_schema(schema)
@@ -275,8 +297,11 @@ def _script(
             text = _ONCE.format(schema=schema, text=text, **facts)
         yield text
     for definition in stale:
-        text = definition.replacement(schema, is_new=definition.name not in there)
-        yield f"{text.rstrip()}\n{definition.record()}\n"
+        name, is_altered = definition.name, definition.name in altered
+        text = definition.replacement(schema, is_new=is_altered or name not in there).rstrip()
+        if is_altered:
+            text = _RESTORE.format(schema=schema, name=name, text=text)
+        yield f"{text}\n{definition.record()}\n"
     names = ", ".join(f"'{definition.name}'" for definition in stale) or "''"
     yield _END.format(schema=schema, names=names)
 
@@ -294,6 +319,7 @@ def migrate(
     schema: str = "rota",
     packages: Sequence[Tables] = (),
     *,
+    restore: bool = False,
     payload_bytes_max: int | None = None,
     keep: Mapping[str, timedelta] | None = None,
     archive: str | None = None,
@@ -302,6 +328,7 @@ def migrate(
 
     Args:
         packages: packages whose tables it makes too.
+        restore: whether functions, views and triggers that were changed by hand are put back.
         payload_bytes_max: the new payload limit. Defaults to the current limit.
         keep: how long finished jobs (`history`), failed `attempts`, unresolved `dead` jobs,
             `actions` and `figures` are kept, at least a day. Defaults to the current periods.
@@ -311,7 +338,8 @@ def migrate(
     Raises:
         SchemaError: PostgreSQL is older than 15, read-only or not UTF8, a privilege is missing, the
             payload limit is out of range, the archive cannot be used, others may create objects in
-            the schema or have objects there, or it holds objects that no recorded migration made.
+            the schema or have objects there, it holds objects that no recorded migration made, or
+            a function was changed by hand and is not restored.
         SchemaTooNew: a newer release that this release cannot work with has migrated the schema.
         DatabaseUnavailable: the database does not answer.
     """
@@ -323,7 +351,7 @@ def migrate(
     ):
         refuse_unfit_server(connection)
         with _explain_refusals(connection, schema), connection.transaction():
-            migrated = _apply(connection, schema, packages)
+            migrated = _apply(connection, schema, packages, restore)
             change_settings(connection, schema, payload_bytes_max, keep or {}, archive)
             return migrated
 
@@ -352,9 +380,21 @@ def _explain_refusals(connection: psycopg.Connection, schema: str) -> Iterator[N
             f"DROP SCHEMA {schema} CASCADE and migrate again; if it belongs to another "
             "program, use another name (--schema)"
         ) from error
+    except (
+        psycopg.errors.InvalidFunctionDefinition,
+        psycopg.errors.InvalidTableDefinition,
+        psycopg.errors.WrongObjectType,
+        psycopg.errors.DependentObjectsStillExist,
+    ) as error:
+        raise SchemaError(
+            f"schema {schema!r} has something else under a name of Rota, which cannot be replaced: "
+            f"{error.diag.message_primary} {error.diag.message_hint or ''}".rstrip()
+        ) from error
 
 
-def _apply(connection: psycopg.Connection, schema: str, packages: Sequence[Tables]) -> Migrated:
+def _apply(
+    connection: psycopg.Connection, schema: str, packages: Sequence[Tables], restore: bool = False
+) -> Migrated:
     # An advisory lock, as the table may not exist yet. LOCAL: it ends with the transaction.
     connection.execute(
         "set local lock_timeout = '60s'; set local statement_timeout = 0; set local "
@@ -366,12 +406,56 @@ def _apply(connection: psycopg.Connection, schema: str, packages: Sequence[Table
     recorded = _read(connection, schema, "definition")
     missing = pending(applied, schema, packages)
     stale, newer = compare(recorded, packages)
+    every = (*definitions(), *_package_definitions(packages))
+    changed = _read_changed(connection, schema)
+    altered = [made for made in every if made.name in changed and made.name not in newer]
+    if not restore:
+        _refuse_changed(schema, [made.name for made in altered if made not in stale])
+    stale = [made for made in every if made in stale or made in altered]
+    names = frozenset(made.name for made in altered)
+    before = _list_functions(connection, schema, names)
     if missing or stale:
         there = frozenset(row[0] for row in recorded)
-        connection.execute("\n".join(_script(schema, missing, stale, there=there)).encode())
+        script = _script(schema, missing, stale, there=there, altered=names)
+        connection.execute("\n".join(script).encode())
+    if strangers := before & _list_functions(connection, schema, names):
+        # The check would take them for Rota's from now on.
+        raise SchemaError(
+            f"in schema {schema!r} others have made functions with names of Rota: look at them, "
+            f"then DROP FUNCTION {', '.join(sorted(form for form, _ in strangers))}"
+        )
     return Migrated(
         [migration.label for migration in missing], [definition.name for definition in stale], newer
     )
+
+
+def _read_changed(connection: psycopg.Connection, schema: str) -> frozenset[str]:
+    """Return the names of the definitions that were changed by hand; none without a schema."""
+    there = connection.execute("select to_regprocedure(%s)", [f"{schema}.definition_texts()"])
+    if there.fetchone() == (None,):
+        return frozenset()
+    found = connection.execute(Statements(schema)["definitions_changed"]).fetchall()
+    return frozenset(row[0] for row in found)
+
+
+def _list_functions(
+    connection: psycopg.Connection, schema: str, names: frozenset[str]
+) -> set[tuple[str, str]]:
+    """Return all functions with these names, each with the transaction that wrote it."""
+    found = connection.execute(
+        "select p.oid::regprocedure::text, p.xmin::text from pg_proc p join pg_namespace n "
+        "on n.oid = p.pronamespace where n.nspname = %s and p.proname = any (%s)",
+        [schema, sorted(names)],
+    )
+    return {(form, written) for form, written in found.fetchall()}
+
+
+def _refuse_changed(schema: str, names: Sequence[str]) -> None:
+    if names:
+        raise SchemaError(
+            f"in schema {schema!r} these were changed since `rota migrate`: {', '.join(names)}. "
+            "`rota migrate --restore` puts them back as this release has them"
+        )
 
 
 def compare(
@@ -434,13 +518,7 @@ def check(
         raise SchemaMissing(f"schema {schema!r} lacks this release's {names}: run `rota migrate`")
     if server_text:
         _refuse_others(schema, (yield Query("schema_others")))
-        changed = [row[0] for row in (yield Query("definitions_changed"))]
-        if changed:
-            raise SchemaError(
-                f"in schema {schema!r} these were changed since `rota migrate`: "
-                f"{', '.join(changed)}. To restore them, delete the rows of these names from "
-                f"{schema}.definition and run `rota migrate`"
-            )
+        _refuse_changed(schema, [row[0] for row in (yield Query("definitions_changed"))])
 
 
 def refuse_unfit_server(connection: psycopg.Connection) -> None:

@@ -140,7 +140,7 @@ def migrations(facts: Facts, thresholds: Thresholds) -> Finding:
     if facts["changed"]:
         return warn(
             f"changed since `rota migrate`: {', '.join(facts['changed'])}",
-            "delete the rows of these names from `definition` and run `rota migrate`",
+            "run `rota migrate --restore` as the owner of the schema: it puts them back",
             cause="other schema",
         )
     if facts["newer"]:

@@ -5,6 +5,7 @@ What calls return, and the types of annotations, are in `rota.records`; all exce
 server, and `rota.logs` for the format of log lines.
 """
 
+import sys as _sys
 import typing as _typing
 
 from rota import errors, records
@@ -94,6 +95,8 @@ _CALLED_HERE = {
     **dict.fromkeys(("task", "actor", "job"), "@app.job"),
     "cron": 'app.schedule("name", "0 2 * * *", job_type.new(…))',
     "Worker": "`rota work`, or app.run()",
+    "Reject": "raise rota.Dead(…)",
+    "Ignore": "raise rota.Cancel(…)",
 }
 """What other libraries call parts of a module."""
 
@@ -105,4 +108,10 @@ def __dir__() -> list[str]:
 if not _typing.TYPE_CHECKING:
 
     def __getattr__(name: str) -> _typing.NoReturn:
-        errors.refuse_attribute("module 'rota'", name, _CALLED_HERE)
+        on_app = name.lower()
+        is_call = not name.startswith("_") and hasattr(App, on_app)
+        known = {**({name: f"app.{on_app}"} if is_call else {}), **_CALLED_HERE}
+        if name in known and _sys._getframe(1).f_code.co_name == "_handle_fromlist":
+            # Python leaves out what the AttributeError of a `from rota import task` says.
+            raise ImportError(f"cannot import name {name!r} from 'rota'; in Rota: {known[name]}")
+        errors.refuse_attribute("module 'rota'", name, known)

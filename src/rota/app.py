@@ -64,6 +64,7 @@ _CALLED_HERE = {
     **dict.fromkeys(("task", "actor"), "@app.job"),
     "send_task": 'app.enqueue("name", {"argument": 1})',
     "AsyncResult": "app.get(id), or app.join(id), which waits",
+    **dict.fromkeys(("worker", "start", "serve"), "`rota work`, or app.run()"),
     "conf": "the arguments of rota.App, and the options of @app.job",
     **dict.fromkeys(
         ("enqueue_in", "enqueue_at", "add_job", "defer"),

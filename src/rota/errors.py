@@ -8,7 +8,9 @@ TimeoutError: `except`, `retry_on` and `fatal_on` go by class.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from functools import wraps
+from inspect import signature
 from typing import Any, NoReturn, TypeVar
 
 F = TypeVar("F", bound=Callable[..., None])
@@ -42,16 +44,23 @@ def refuse_attribute(of: str, name: str, called_here: Mapping[str, str]) -> NoRe
 
 
 def explains(called_here: Mapping[str, str]) -> Callable[[F], F]:
-    """Let an `__init__` raise UsageError with Rota's name for an argument of another library's."""
+    """Let an `__init__` raise UsageError for an argument that it does not have: with Rota's name
+    for another library's, otherwise with the arguments that there are."""
 
     def decorate(init: Any) -> Any:
         of = f"rota.{init.__qualname__.partition('.')[0]}"
+        takes = list(signature(init).parameters)[1:]
 
         @wraps(init)
         def check_and_init(self: Any, /, *args: Any, **given: Any) -> None:
             for name in given:
                 if name in called_here:
                     raise UsageError(f"{of} takes no {name!r}; in Rota: {called_here[name]}")
+                if name not in takes:
+                    nearest = next(iter(get_close_matches(name, takes, 1)), None)
+                    raise UsageError(
+                        f"{of} takes no {name!r}{_suggest(nearest)}; it takes {', '.join(takes)}"
+                    )
             init(self, *args, **given)
 
         return check_and_init

@@ -49,6 +49,13 @@ unchecked: Any = {"method": method, "contextual": contextual, "bare": bare}
         (lambda: app.job("t")(lambda ctx, x: None), "ctx counts as an argument of the job"),
         (lambda: later.App(broker="x"), "rota.App takes no 'broker'; in Rota: the URL"),
         (lambda: later.Retry("x", countdown=60), "takes no 'countdown'; in Rota: after="),
+        (
+            lambda: later.App(releas="x"),
+            "takes no 'releas'; did you mean 'release'.; it takes url,",
+        ),
+        (lambda: later.Batch, "in Rota: app.batch"),
+        (lambda: calls.worker, "in Rota: `rota work`, or app.run"),
+        (lambda: rota.App("localhost:5432/x").find(), "no postgresql:// at its beginning"),
         (lambda: later.RateLimit("x", "100 per 5 minutes"), r"RateLimit\('x', 100, \"5m\"\)"),
         (lambda: later.Delays(1, 2), "rota.Delays: after must be a timedelta"),
         (lambda: rota.App("mysql://a:b@c/d").find(), "Rota needs PostgreSQL; this URL is of mysql"),
@@ -60,6 +67,12 @@ def test_a_word_of_another_library_is_answered_with_rota_s(
 ) -> None:
     with pytest.raises((RotaError, AttributeError), match=said):
         call()
+
+
+def test_the_import_of_another_library_s_word_is_answered_too() -> None:
+    with pytest.raises(ImportError, match=r"name 'task' from 'rota'; in Rota: @app.job"):
+        exec("from rota import task")
+    assert not hasattr(rota, "task")
 
 
 def test_a_value_of_the_wrong_kind_is_said_in_plain_words() -> None:

@@ -49,6 +49,8 @@ def parse_url(url: str) -> dict[str, Any]:
                 "postgresql://user:password@host:5432/name"
             ) from None
         reason = str(error).partition('"')[0].strip().rstrip(":")
+        if scheme is None:  # the text is read as name=value
+            reason = "no postgresql:// at its beginning"
         raise ConfigurationError(
             f"the database URL cannot be read ({reason} …): it must look like "
             "postgresql://user:password@host:5432/name (rota.App takes it first, and no name); it "

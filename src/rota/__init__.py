@@ -114,4 +114,5 @@ if not _typing.TYPE_CHECKING:
         if name in known and _sys._getframe(1).f_code.co_name == "_handle_fromlist":
             # Python leaves out what the AttributeError of a `from rota import task` says.
             raise ImportError(f"cannot import name {name!r} from 'rota'; in Rota: {known[name]}")
-        errors.refuse_attribute("module 'rota'", name, known)
+        apart = dict.fromkeys(("integrations", "kinds", "logs", "testing"), f"import rota.{name}")
+        errors.refuse_attribute("module 'rota'", name, known | apart)

@@ -65,6 +65,9 @@ _CALLED_HERE = {
     "send_task": 'app.enqueue("name", {"argument": 1})',
     "AsyncResult": "app.get(id), or app.join(id), which waits",
     **dict.fromkeys(("worker", "start", "serve"), "`rota work`, or app.run()"),
+    **dict.fromkeys(("get_job", "fetch_job"), "app.get(id)"),
+    "list": "app.find(…)",
+    "purge": 'app.jobs.cancel_many(queue="mail")',
     "conf": "the arguments of rota.App, and the options of @app.job",
     **dict.fromkeys(
         ("enqueue_in", "enqueue_at", "add_job", "defer"),
@@ -203,7 +206,7 @@ class App(Client):
 
         def __getattr__(self, name: str) -> Any:
             """Explain the names of other libraries."""
-            known = {**_CALLED_HERE, **find_in_namespaces(name)}
+            known = {**find_in_namespaces(name), **_CALLED_HERE}
             if name in known:
                 refuse_attribute("an App", name, known)
             return self.__getattribute__(name)  # with the error of a property, if one failed

@@ -31,6 +31,13 @@ def contextual(x: Any) -> None: ...
 def bare(context: Any, x: int) -> None: ...
 
 
+def misplaced(x: Any, ctx: Any) -> None: ...
+
+
+def yielding() -> Any:
+    yield 1
+
+
 unchecked: Any = {"method": method, "contextual": contextual, "bare": bare}
 
 
@@ -54,6 +61,14 @@ unchecked: Any = {"method": method, "contextual": contextual, "bare": bare}
             "takes no 'releas'; did you mean 'release'.; it takes url,",
         ),
         (lambda: later.Batch, "in Rota: app.batch"),
+        (lambda: later.__getattr__("logs"), "in Rota: import rota.logs"),
+        (lambda: calls.list, r"in Rota: app.find\(…\)"),
+        (lambda: calls.jobs.list, r"in Rota: app.find\(…\)"),
+        (lambda: unchecked["method"].map, r"in Rota: app.enqueue_many\("),
+        (lambda: unchecked["method"].new(1, 2).enqueue, r"in Rota: app.enqueue\(new_job\)"),
+        (lambda: app.job(takes_context=True)(misplaced), "to the first parameter, which is x and"),
+        (lambda: app.job("t")(yielding), "not a generator, which yields"),
+        (lambda: unchecked["method"].using("postgresql://x").enqueue(1, 2), "not a URL, which"),
         (lambda: calls.worker, "in Rota: `rota work`, or app.run"),
         (lambda: rota.App("localhost:5432/x").find(), "no postgresql:// at its beginning"),
         (lambda: later.RateLimit("x", "100 per 5 minutes"), r"RateLimit\('x', 100, \"5m\"\)"),

@@ -149,7 +149,8 @@ def arguments(job_type: str, payload: str) -> dict[str, Any]:
     try:
         found = msgspec.json.decode(payload.encode())
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise PayloadError(job_type, None, f"not valid JSON: {error}") from None
+        reason = f"""not valid JSON, as {{"user_id": 42}} is: {error}"""
+        raise PayloadError(job_type, None, reason) from None
     if not isinstance(found, dict):
         raise PayloadError(
             job_type,

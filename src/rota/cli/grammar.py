@@ -37,6 +37,8 @@ _MEANT: Mapping[str, tuple[str, ...]] = {
     "inspect": ("top", "workers"),
     "kill": ("cancel", "retry"),
     "list": ("jobs",),
+    "logs": ("job",),
+    "show": ("job",),
     "purge": ("cancel",),
     "requeue": ("retry",),
     "result": ("job",),
@@ -115,7 +117,7 @@ class Root(TyperGroup):
                 name: getattr(command, "commands", {}) for name, command in self.commands.items()
             }
             meant = [f"{noun} {word}" for noun, verbs in nouns.items() if word in verbs]
-            hints = _MEANT.get(word) or meant or get_close_matches(word, nouns)
+            hints = _MEANT.get(word) or meant or get_close_matches(word, nouns, cutoff=0.65)
             _refuse(word, hints, "rota", "; commands of your jobs need --app")
         return super().resolve_command(ctx, args)
 

@@ -159,7 +159,7 @@ class Namespace:
         def __getattr__(self, name: str) -> Any:
             """Explain a call of the App that this part does not have."""
             has_it = not name.startswith("_") and hasattr(type(self._caller), name)
-            here = {name: f"app.{name}"} if has_it else {}
+            here = {name: f"app.{name}"} if has_it else {"list": "app.find(…)"}
             refuse_attribute(f"{type(self).__name__!r} object", name, here)
 
 

@@ -47,13 +47,11 @@ class Declaration:
         """How many jobs a call takes; None: a single job, whose arguments are the call's."""
         # Also under a plain decorator: its coroutine is awaited.
         self.is_async = inspect.iscoroutinefunction(inspect.unwrap(func))
-        if (
-            inspect.isgeneratorfunction(func)
-            or inspect.isasyncgenfunction(func)
-            or not inspect.isroutine(func)
-        ):
+        yields = inspect.isgeneratorfunction(func) or inspect.isasyncgenfunction(func)
+        if yields or not inspect.isroutine(func):
             raise DeclarationError(
-                f"job type {name!r}: the handler must be a plain or an async function, not {func!r}"
+                f"job type {name!r}: the handler must be a plain or an async function, not "
+                f"{'a generator, which yields' if yields else repr(func)}"
             )
         self.place = _find_place(func)
         self.item_codec: ItemCodec | None = None

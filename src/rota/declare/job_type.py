@@ -48,6 +48,9 @@ ByName = Literal["named", "pyformat"]
 ByPlace = Literal["format", "qmark", "numeric", "numeric_dollar"]
 
 
+_ENQUEUED_BY = "app.enqueue(new_job), or job_type.enqueue(…) without new"
+
+
 class NewJob(msgspec.Struct, Generic[R_co], frozen=True):
     """A job that is not enqueued yet: its arguments are checked and encoded. `R_co` is what its
     handler returns."""
@@ -66,6 +69,12 @@ class NewJob(msgspec.Struct, Generic[R_co], frozen=True):
     """What the job asks of its limit and its breaker, as JSON text."""
     takes: Mapping[str, ResultOf] | None = None
     """The fields of the payload that get results of the jobs before it; None: no fields."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Say who enqueues it."""
+            refuse_attribute("a new job", name, dict.fromkeys(("enqueue", "delay"), _ENQUEUED_BY))
 
     def __repr__(self) -> str:  # nothing of the payload
         return f"<new job of type {self.job_type.name!r}>"
@@ -159,6 +168,7 @@ _CALLED_HERE = {
         '.using(delay="1m", priority=5).enqueue(…)',
     ),
     **dict.fromkeys(("run", "fn", "original_func"), "call the job type itself: send(user_id=1)"),
+    **dict.fromkeys(("map", "starmap", "chunks"), "app.enqueue_many([job_type.new(…), …])"),
     **dict.fromkeys(("s", "si", "message"), ".new(…), a job for app.enqueue_many and app.batch"),
 }
 """A job type's methods, by their names in other libraries."""

@@ -139,6 +139,11 @@ class Codec:
                     "parameter for the context"
                 )
             context = parameters.pop(0).name
+            if any(parameter.name == "ctx" for parameter in parameters):
+                raise DeclarationError(
+                    f"job type {job_type!r}: takes_context=True gives the context to the first "
+                    f"parameter, which is {context} and not ctx"
+                )
         elif (
             parameters
             and parameters[0].name == "ctx"

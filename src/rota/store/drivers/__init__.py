@@ -113,6 +113,8 @@ def _recognize(connection: object, kinds: dict[str, str]) -> str | None:
 
 
 def _find_alias(alias: str) -> Driver:
+    if "://" in alias:
+        raise UsageError("connection must be an open connection, not a URL, which is not shown")
     try:
         from rota.store.drivers.django import DjangoDriver
     except ModuleNotFoundError as error:

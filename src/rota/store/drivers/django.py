@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from typing import Any, ClassVar, TypeVar
 
 from asgiref.sync import async_to_sync, sync_to_async
+from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError, Error, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils.connection import ConnectionDoesNotExist
@@ -48,6 +49,10 @@ class DjangoDriver:
             raise UsageError(
                 f"connection is {alias!r}, and Django's DATABASES has no such alias; it has "
                 f"{', '.join(connections)}"
+            ) from None
+        except ImproperlyConfigured as error:
+            raise UsageError(
+                f"connection is the text {alias!r}, the alias of a database of Django's: {error}"
             ) from None
 
     def run(self, text: bytes, params: Params | None) -> list[Row]:

@@ -280,6 +280,10 @@ def test_an_action_by_a_filter_says_how_many_and_asks_without_yes(
     assert rota.ok(*later).json == {"jobs": []}
     nothing = rota.ok("retry", "--type", "report", "--status", "failed", "--yes")
     assert (nothing.out, nothing.err) == ("no jobs found\n", "0 jobs to be retried\n")
+    connection.execute("select rota.worker_declare('reports')")
+    mistyped = rota.ok("jobs", "--type", "repotrs", "--status", "failed", "--json")
+    assert mistyped.json == {"jobs": []}
+    assert mistyped.err == "no job type 'repotrs' is declared; did you mean 'reports'?\n"
     for wrong in ("succeeded", "lost"):  # one that the action refuses, and one that is none
         assert "--status must be one of" in rota("retry", "--status", wrong, "--yes").error[1]
     assert "--why is required" in rota("archive", "--type", "report", "--yes").error[1]

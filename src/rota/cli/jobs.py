@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 from typing import Any
 
 import msgspec
@@ -25,10 +26,12 @@ from rota.cli.table import Kind
 from rota.cli.target import Reason, Viewer
 from rota.client.base import ID_MAX, LIST_MAX, parse_moment
 from rota.client.find import check_search
+from rota.client.session import Session
 from rota.client.timeline import Timeline, describe_resolution, fold
-from rota.errors import UsageError
+from rota.errors import SchemaError, UsageError
 from rota.model.job import Job, Progress, Status
 from rota.model.units import words
+from rota.store.columns import JOB_TYPE
 
 TIME = "TIME is a local time (2026-01-14T09:30) or an age (2h)"
 PART = "NAME=VALUE"
@@ -87,11 +90,32 @@ def jobs(*, sought: Sought, viewer: Viewer) -> None:
     search: Any = read_filters(sought) | {"until": read_moment(sought.until, "--until")}
     check_search(search)  # before it connects
     search["limit"] = add_one(sought.limit)
-    JOBS.show(viewer, lambda opened: opened.explain(opened.find(**search)), limit=sought.limit)
+
+    def find(opened: Session) -> list[Any]:
+        found = opened.explain(opened.find(**search))
+        if not found and sought.job_type is not None:
+            _tell_undeclared(opened, sought.job_type)
+        return found
+
+    JOBS.show(viewer, find, limit=sought.limit)
     is_of_day = sought.since is None and sought.until is None and sought.batch is None
     has_finished = (sought.status is None or sought.status.is_over) and not sought.waiting
     if not viewer.as_json and is_of_day and has_finished:
         typer.echo("finished jobs: last 24 h; for more: --since 14d", err=True)
+
+
+def _tell_undeclared(opened: Session, job_type: str) -> None:
+    """Tell of a type that no release has declared: the name may be mistyped."""
+    try:
+        with opened.connection.transaction():
+            declared = opened.read_table("job_types", columns=JOB_TYPE)
+    except SchemaError:
+        return  # the role reads the view only
+    names = [name for row in declared for name in (row["name"], *row["aliases"])]
+    if job_type not in names:
+        nearest = get_close_matches(job_type, names, 1)
+        meant = f"; did you mean {nearest[0]!r}?" if nearest else ""
+        typer.echo(f"no job type {job_type!r} is declared{meant}", err=True)
 
 
 def _status(job: Job, times: Times) -> str:

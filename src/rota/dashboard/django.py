@@ -70,6 +70,7 @@ def show(request: HttpRequest, path: str) -> HttpResponseBase:
         headers={name.lower(): value for name, value in request.headers.items()},
         peer=request.META.get("REMOTE_ADDR"),
         scope=request,
+        find_row=_find_row,
     )
     answer = _find_dashboard().admit(asked)
     if isinstance(answer, Response):
@@ -96,6 +97,13 @@ def _find_login() -> str | None:
         return None  # settings.LOGIN_URL
 
 
+def _find_row(job: int) -> str | None:
+    try:
+        return reverse("admin:rota_jobrow_change", args=[job])
+    except NoReverseMatch:
+        return None
+
+
 # An action on many is a transaction for each thousand. `show` guards the forms.
 view = non_atomic_requests(find_app().using)(csrf_exempt(show))
-urlpatterns = [re_path(r"^(?P<path>.*)$", view)]
+urlpatterns = [re_path(r"^(?P<path>.*)$", view, name="rota_dashboard")]

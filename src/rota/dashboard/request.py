@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode
@@ -36,6 +36,8 @@ class Request:
     """Empty until its body is read."""
     token: str = ""
     """Django's token, which it wants in each form and has checked in this; empty: no Django."""
+    find_row: Callable[[int], str | None] = lambda _: None
+    """Returns the address of a job's row in Django's admin; None: it has none."""
     environment: str = ""
     """Such as production or staging; empty: nobody said."""
     access: Access = field(default_factory=lambda: Access("nobody", frozenset()))

@@ -76,6 +76,13 @@ class DashboardTest(TransactionTestCase):
         refused = self.post("queues/pause", fields | {"queue": "email"})
         self.assertContains(refused, "ada may look, but not pause", status_code=403)
 
+    def test_a_job_leads_from_the_dashboard_to_the_admin_and_back(self) -> None:
+        self.allow("view_jobrow")
+        job = welcome.using(delay="1h").enqueue(1).id
+        pages = (f"/admin/jobs/jobs/{job}", f"/admin/rota/jobrow/{job}/change/")
+        for page, other in (pages, pages[::-1]):
+            self.assertContains(self.client.get(page), f'href="{other}"')
+
     def test_behind_a_proxy_a_form_is_from_here_if_the_settings_say_so(self) -> None:
         self.allow("view_jobrow", "cancel_job")
         job = welcome.using(delay="1h").enqueue(1)

@@ -14,7 +14,7 @@ from django.core.paginator import Paginator
 from django.db import OperationalError, connections, models, transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
-from django.urls import reverse
+from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
 from django.utils.html import format_html
 
@@ -175,7 +175,7 @@ class JobAdmin(ReadOnlyAdmin):
     sortable_by = ("id",)
     ordering = ("-id",)
     actions = [*map(make_action, ("retry", "cancel", "discard", "archive"))]
-    readonly_fields = ("payload", "timeline")
+    readonly_fields = ("dashboard", "payload", "timeline")
 
     def find_call(self, verb: str) -> Callable[..., Any]:
         app = find_app()
@@ -198,6 +198,14 @@ class JobAdmin(ReadOnlyAdmin):
     def error(self, row: Any) -> str:
         """The last error, shortened."""
         return str(row.last_error or "")[:SHOWN_MAX]
+
+    def dashboard(self, row: Any) -> str:
+        """The page of the job in the dashboard, if the project has that."""
+        try:
+            url = reverse("rota_dashboard", args=[f"jobs/{row.id}"])
+        except NoReverseMatch:
+            return "not in urlpatterns"
+        return format_html('<a href="{}">job {}</a>', url, row.id)
 
     def payload(self, row: Any) -> str:
         """The arguments, without secrets."""

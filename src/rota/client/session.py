@@ -11,6 +11,7 @@ from rota.client import Client, DirectClient
 from rota.errors import SchemaError
 from rota.model.alert import AlertMatch
 from rota.model.job import Job
+from rota.model.schedule import Run
 from rota.store import ops
 from rota.store.db import Database, RunOptions
 from rota.store.driver import Operation
@@ -66,6 +67,10 @@ class Session(DirectClient):
                 return self.run(ops.explain(jobs))
         except SchemaError:
             return list(jobs)
+
+    def read_last_runs(self, schedules: int, runs: int) -> dict[str, list[Run]]:
+        """Read the last runs of the first schedules, by name, the newest first."""
+        return self.run(ops.last_runs(schedules, runs))
 
     def act(self, request: ActionRequest, ids: list[int]) -> tuple[list[Answer], dict[int, str]]:
         """Act on jobs in batches of 1,000; return the answers, and why jobs were refused."""

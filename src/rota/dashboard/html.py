@@ -166,8 +166,15 @@ class Lists:
     now: datetime
     url: Callable[..., str]
 
-    def show(self, listed: Listing, rows: Sequence[Any], empty: str = "") -> Markup:
-        """Write a list. A spare column without values is left out."""
+    def show(
+        self,
+        listed: Listing,
+        rows: Sequence[Any],
+        empty: str = "",
+        more: Sequence[tuple[str, Callable[[Any], Markup]]] = (),
+    ) -> Markup:
+        """Write a list. A spare column without values is left out. `more`: columns behind the
+        first, each with the function that writes a cell of a row."""
         fields = [Field(field) if isinstance(field, str) else field for field in listed.fields]
         times = Times(self.now)
         read = [[field.read(row, times) for field in fields] for row in rows]
@@ -187,6 +194,9 @@ class Lists:
             for row, values in zip(rows, read, strict=True)
         ]
         heads = [(_CLASSES.get(fields[place].kind, ""), fields[place].title) for place in kept]
+        heads[1:1] = [("", title) for title, _ in more]
+        for row, written in zip(rows, cells, strict=True):
+            written[1:1] = [("", write(row)) for _, write in more]
         template = _environment().get_template("table.html")
         return Markup(template.render(heads=heads, rows=cells, empty=empty or listed.empty))
 

@@ -33,12 +33,15 @@ from rota.dashboard.charts import Bar
 from rota.dashboard.look import Act, Look
 from rota.dashboard.overview import HOURS, list_bars, show_overview
 from rota.dashboard.request import Response
+from rota.dashboard.sparks import draw_runs
 from rota.errors import UsageError
 from rota.model.job import Action, Status
 from rota.model.states import takes
 
 ON_PAGE = 50
 SCHEDULE_TIMES = 10
+RUNS, RUNS_OF = 20, 100
+"""How many last runs are drawn, and of how many schedules."""
 JOB_VERBS = ("retry", "cancel", "discard", "archive")
 
 
@@ -142,6 +145,15 @@ def list_queues(look: Look) -> Response:
     )  # fmt: skip
 
 
+def list_schedules(look: Look) -> Response:
+    """Schedules, each with its last runs as a picture."""
+    runs = look.opened.read_last_runs(RUNS_OF, RUNS)
+    return look.show(
+        "schedules.html", "Schedules", {"schedules": look.opened.schedules.list()},
+        SCHEDULES=SCHEDULES, drawn={name: draw_runs(found) for name, found in runs.items()},
+    )  # fmt: skip
+
+
 def show_schedule(look: Look, name: str) -> Response:
     """A schedule: its next times, and how its last runs ended."""
     found = look.opened.schedules.get(name)
@@ -235,7 +247,7 @@ GETS: list[tuple[str, Callable[..., Response]]] = [
     (r"/errors", list_errors),
     (r"/many/(?P<verb>retry|cancel|discard|archive)", actions.preview),
     (r"/queues", list_queues),
-    (r"/schedules", _list("Schedules", SCHEDULES, lambda opened: opened.schedules.list())),
+    (r"/schedules", list_schedules),
     (r"/schedules/(?P<name>.+)", show_schedule),
     (r"/workers", _list("Workers", WORKERS, find_workers)),
     (r"/enqueue", enqueue.show_types),

@@ -7,7 +7,7 @@ from datetime import datetime
 import msgspec
 
 from rota.model.schedule import Due, Plan, Run, Schedule
-from rota.store.driver import Operation, Query
+from rota.store.driver import Operation, Query, Row
 from rota.store.errors import RowRefused
 
 
@@ -104,4 +104,16 @@ def schedules(name: str | None = None) -> Operation[list[Schedule]]:
 
 def runs(schedule: str, before: int | None, limit: int) -> Operation[list[Run]]:
     rows = yield Query("schedule_runs", {"schedule": schedule, "before": before, "limit": limit})
-    return [Run(**dict(zip(Run.__struct_fields__, row, strict=True))) for row in rows]
+    return [_run(row) for row in rows]
+
+
+def last_runs(schedules: int, runs: int) -> Operation[dict[str, list[Run]]]:
+    """Read the last runs of the first schedules, by name, the newest first."""
+    found: dict[str, list[Run]] = {}
+    for row in (yield Query("schedules_runs", {"schedules": schedules, "runs": runs})):
+        found.setdefault(row[0], []).append(_run(row[1:]))
+    return found
+
+
+def _run(row: Row) -> Run:
+    return Run(**dict(zip(Run.__struct_fields__, row, strict=True)))

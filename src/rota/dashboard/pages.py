@@ -30,6 +30,7 @@ from rota.client.session import open_session
 from rota.client.timeline import fold
 from rota.dashboard import actions, enqueue, filters
 from rota.dashboard.charts import Bar
+from rota.dashboard.life import draw_life, list_parts, show_instant, sum_parts
 from rota.dashboard.look import Act, Look
 from rota.dashboard.overview import HOURS, list_bars, show_overview
 from rota.dashboard.request import Response
@@ -97,8 +98,11 @@ def show_job(look: Look, id: str, refused: str = "") -> Response:
     now = look.opened.read_clock()
     effects = look.opened.effects.find(job=int(id))
     job = timeline.job
+    parts = list_parts(job, timeline.attempts, now)
     return look.show(
         "job.html", f"Job {id}", {"job": timeline}, entries=fold(timeline.entries),
+        life=draw_life(parts, is_live=not job.status.is_settled), sums=sum_parts(parts),
+        due=show_instant(job.run_at, now),
         its=list(list_facts(job, Times(now), verbose=True)), effects=effects, EFFECTS=EFFECTS,
         refused=refused, typed=(look.request.form.get("payload") or [job.payload_json])[0],
         is_open=job.status is Status.DEAD and not job.resolution,

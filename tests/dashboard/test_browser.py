@@ -19,13 +19,12 @@ T = TypeVar("T")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 PAGES = (
     "/", "/jobs", "/dead", "/errors", "/many/archive?status=dead", "/queues", "/schedules",
-    "/schedules/nightly", "/workers", "/types", "/batches", "/groups", "/limits", "/breakers",
-    "/effects", "/statistics", "/log", "/alerts",
-    "/doctor", "/jobs/2",
+    "/schedules/nightly", "/workers", "/types", "/batches", "/batches/1", "/groups", "/limits",
+    "/breakers", "/effects", "/statistics", "/log", "/alerts", "/doctor", "/jobs/2",
 )  # fmt: skip
 TYPICAL = (
     "/", "/jobs", "/jobs/2", "/many/archive?status=dead", "/queues", "/schedules/nightly",
-    "/statistics", "/doctor",
+    "/schedules", "/batches/1", "/statistics", "/doctor",
 )  # fmt: skip
 """Those that have each form, table, figure and colour; a look at all takes twice as long."""
 WIDTHS = (400, 1_920)
@@ -78,8 +77,9 @@ def open_page(browser: Browser, site: Site, path: str, **options: object) -> tup
 @pytest.mark.nightly
 @rule("M85")
 def test_no_page_breaks_a_rule_of_accessibility_its_own_security_or_its_width(
-    browser: Browser, site: Site
+    app: rota.App, browser: Browser, site: Site
 ) -> None:
+    apart(lambda: app.batch([app.types["greet"].new(4, "in a batch")]))
     axe = (files("axe_playwright_python") / "axe.min.js").read_text()
     page, complaints = open_page(browser, site, "/")
     for path in PAGES:

@@ -1,15 +1,19 @@
-"""A job's life as a picture."""
+"""A job's life as a picture, and what the job belongs to."""
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+import rota
+from rota.dashboard import Access
 from rota.dashboard.life import DRAWN_MAX, LEAST, draw_life, list_parts, share, sum_parts
 from rota.model.job import Status, WaitReason
 from rota.records import AttemptRecord
+from tests.dashboard.conftest import PREFIX, Serve
 from tests.support.job import make_job
 from tests.support.rules import rule
 
@@ -87,3 +91,73 @@ def test_the_shortest_part_is_seen_and_a_long_life_is_drawn_in_few_parts() -> No
     assert picture.count("<rect") == DRAWN_MAX + 1
     assert f"{len(parts) - DRAWN_MAX} parts that are not drawn" in picture
     assert all(text in picture for _, text in sum_parts(parts))  # in words, and of all
+
+
+@rule("M72", "M87")
+def test_a_page_of_a_batch_says_how_far_it_is_and_cancels_the_rest(
+    app: rota.App, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    greet = app.types["greet"]
+    made = app.batch([greet.new(1, "ok"), greet.new(2, "dies")], then=greet.new(9, "then"))
+    app.drain()
+    inner = app.batch([greet.using(delay="1h").new(number, "x") for number in (3, 4)]).id
+    site = serve()
+    listed = site.get("/batches").text
+    assert f'href="{PREFIX}/batches/{made.id}"' in listed
+    assert f"batch {inner}: 2 live of 2" in listed
+    page = site.get(f"/batches/{made.id}").text
+    assert f"batch {made.id}: 1 succeeded, 1 dead of 2" in page and "Cancel what" not in page
+    wanted = {"accept": "application/json"}
+    facts = site.get(f"/batches/{inner}", headers=wanted).json()
+    assert facts["members"] == {"queued": 2} and facts["batch"]["total"] == 2
+    path = f"/batches/{inner}/cancel"
+    assert site.post(path, why="").status_code == 400
+    looks = serve(authorize=lambda scope: Access("bo", frozenset({"retry"})))
+    assert looks.post(path, why="x").status_code == 403
+    with monkeypatch.context() as only:
+        only.setattr("rota.dashboard.actions.CANCEL_MAX", 1)
+        assert "in a shell" in site.get(f"/batches/{inner}").text + site.post(path, why="x").text
+    assert app.batches.get(inner).cancelled == 0
+    assert site.post(path, why="not wanted", back=f"/batches/{inner}").status_code == 303
+    assert app.batches.get(inner).cancelled == 2
+    assert {entry.why for entry in app.jobs.log()} == {"not wanted"}
+    assert site.get("/batches/999").status_code == 404
+
+
+@rule("M72", "M85")
+def test_the_page_of_a_job_leads_to_its_batches_what_follows_and_what_it_waits_for(
+    app: rota.App, serve: Serve
+) -> None:
+    greet = app.types["greet"]
+
+    @app.job(takes_context=True)
+    def collect(ctx: rota.Context) -> None:
+        if not ctx.results:
+            raise rota.WaitFor([greet.enqueue(number, "ok") for number in range(30, 60)])
+
+    app.sync()
+    outer = app.batch([greet.using(delay="1h").new(1, "ok")])
+    batch = app.batch(
+        [greet.new(2, "ok"), greet.new(3, "dies"), greet.new(4, "ok")],
+        then=greet.new(9, "then"), parent=outer.id,
+    )  # fmt: skip
+    waits = collect.enqueue().id
+    app.drain()
+    dead = batch.jobs[1].id
+    again = app.retry(dead, why="mended").id
+    site = serve()
+
+    def read_tree(path: str) -> list[str]:
+        [tree] = re.findall(r'<ul class="tree">.*</ul>', site.get(path).text, re.S)
+        lines = re.sub("<svg.*?</svg>|<[^>]+>", "", tree).splitlines()
+        return [" ".join(line.split()) for line in lines if line.strip()]
+
+    then = app.batches.get(batch.id).then_job
+    assert read_tree(f"/jobs/{dead}") == [
+        f"batch {outer.id} 1 of 2", f"batch {batch.id} 2 of 3", f"job {dead} greet dead",
+        f"requeued as job {again} greet queued", "and 2 more", f"then job {then} greet succeeded",
+    ]  # fmt: skip
+    assert read_tree(f"/jobs/{then}")[1] == f"follows batch {batch.id} 2 of 3"
+    assert f"batch {batch.id} 2 of 3" in read_tree(f"/batches/{outer.id}")
+    waited = read_tree(f"/jobs/{waits}")
+    assert waited[1].startswith("waited for job ") and waited[-1] == "and 10 more jobs"

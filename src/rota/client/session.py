@@ -10,6 +10,8 @@ from typing import Any, TypeVar, Unpack
 from rota.client import Client, DirectClient
 from rota.errors import SchemaError
 from rota.model.alert import AlertMatch
+from rota.model.batch import Batch
+from rota.model.bounds import COUNT_MAX
 from rota.model.job import Job
 from rota.model.schedule import Run
 from rota.store import ops
@@ -67,6 +69,19 @@ class Session(DirectClient):
                 return self.run(ops.explain(jobs))
         except SchemaError:
             return list(jobs)
+
+    def find_by_ids(self, ids: Sequence[int]) -> list[Job]:
+        """Find jobs, live and finished, by their ids; those of which nothing is kept are left out,
+        the newest comes first."""
+        return self.run(ops.find(ids=list(ids), limit=len(ids)))
+
+    def find_inner_batches(self, parent: int, limit: int) -> list[Batch]:
+        """List the batches in a batch, the oldest first."""
+        return self.run(ops.ask_rows(Batch, "batches_inner", parent=parent, limit=limit))
+
+    def count_live_members(self, batch: int) -> dict[str, int]:
+        """Count the jobs of a batch that are not over, by status, up to COUNT_MAX in all."""
+        return dict(self.run(ops.count_live_members(batch, COUNT_MAX)))
 
     def read_last_runs(self, schedules: int, runs: int) -> dict[str, list[Run]]:
         """Read the last runs of the first schedules, by name, the newest first."""

@@ -22,6 +22,8 @@ from rota.records import ActionResult
 CHOSEN_MAX = 1_000
 SAMPLE = 10
 REASONS = 20
+CANCEL_MAX = 10_000
+"""Most live members of a batch that one request cancels, in about four seconds."""
 
 
 def act_on_jobs(act: Act, verb: str) -> Response:
@@ -151,6 +153,15 @@ def turn_schedule(act: Act, verb: str) -> Response:
     name = act.need("schedule")
     getattr(act.app.schedules, verb)(name, **who)
     return act.back(f"schedule {name}: {verb.removesuffix('e')}ed")
+
+
+def cancel_batch(act: Act, id: str) -> Response:
+    """Cancel what has not ended of a batch, and of the batches in it."""
+    who = act.begin("cancel")
+    if act.app.batches.get(int(id)).live > CANCEL_MAX:
+        raise UsageError(f"more than {CANCEL_MAX:,} members: in a shell, rota batches cancel {id}")
+    result = act.app.batches.cancel(int(id), **who)
+    return act.back(f"batch {id}: cancelled, or asked to stop: {plural(len(result.done), 'job')}")
 
 
 def resolve_effect(act: Act) -> Response:

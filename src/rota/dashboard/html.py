@@ -19,6 +19,7 @@ from rota.cli.output import Times, json_line
 from rota.cli.table import Kind
 from rota.dashboard.charts import draw
 from rota.dashboard.request import SAID, Request, Response
+from rota.dashboard.sparks import draw_batch
 from rota.model.units import age, words
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def _environment() -> jinja2.Environment:
     made.globals["places"] = PLACES
     made.filters |= {
         "when": show_when, "words": words, "badge": show_badge, "cut": cut, "draw": draw,
-        "code": mark_code, "tone": find_tone,
+        "code": mark_code, "tone": find_tone, "far": draw_batch,
     }  # fmt: skip
     return made
 
@@ -144,7 +145,9 @@ LINKS: dict[str, Target] = {
     "queue": ("/jobs", {"queue": "queue"}),
     "group": ("/jobs", {"group_key": "group_key"}),
     "schedules name": ("/schedules/{name}", {}),
-    "batches batch": ("/jobs", {"batch": "id"}),
+    "batches batch": ("/batches/{id}", {}),
+    "batches then": ("/jobs/{then_job}", {}),
+    "batches jobs": ("/jobs", {"batch": "id"}),
     "types type": ("/jobs", {"job_type": "name"}),
     "errors error": ("/jobs", _OF_ERROR),
     "errors dead": ("/dead", _OF_ERROR),

@@ -34,7 +34,8 @@ from rota.dashboard.life import draw_life, list_parts, show_instant, sum_parts
 from rota.dashboard.look import Act, Look
 from rota.dashboard.overview import HOURS, list_bars, show_overview
 from rota.dashboard.request import Response
-from rota.dashboard.sparks import draw_runs
+from rota.dashboard.sparks import count_members, draw_runs
+from rota.dashboard.tree import grow_of_batch, grow_of_job
 from rota.errors import UsageError
 from rota.model.job import Action, Status
 from rota.model.states import takes
@@ -43,6 +44,7 @@ ON_PAGE = 50
 SCHEDULE_TIMES = 10
 RUNS, RUNS_OF = 20, 100
 """How many last runs are drawn, and of how many schedules."""
+MEMBERS = 20
 JOB_VERBS = ("retry", "cancel", "discard", "archive")
 
 
@@ -103,6 +105,7 @@ def show_job(look: Look, id: str, refused: str = "") -> Response:
         "job.html", f"Job {id}", {"job": timeline}, entries=fold(timeline.entries),
         life=draw_life(parts, is_live=not job.status.is_settled), sums=sum_parts(parts),
         due=show_instant(job.run_at, now),
+        tree=[] if look.request.wants_json else grow_of_job(look, job, timeline.chain),
         its=list(list_facts(job, Times(now), verbose=True)), effects=effects, EFFECTS=EFFECTS,
         refused=refused, typed=(look.request.form.get("payload") or [job.payload_json])[0],
         is_open=job.status is Status.DEAD and not job.resolution,
@@ -146,6 +149,26 @@ def list_queues(look: Look) -> Response:
             "limits": look.opened.queues.concurrency_limits(),
         },
         QUEUES=QUEUES,
+    )  # fmt: skip
+
+
+def list_batches(look: Look) -> Response:
+    rows = {"batches": look.opened.batches.list()}
+    return look.show("batches.html", "Batches", rows, BATCHES=BATCHES)
+
+
+def show_batch(look: Look, id: str) -> Response:
+    """A batch: how far it is, what it belongs to, and the members that need somebody first."""
+    batch = look.opened.batches.get(int(id))
+    members = count_members(batch, look.opened.count_live_members(batch.id))
+    dead = look.opened.find(batch=batch.id, status="dead", limit=MEMBERS)
+    newest = look.opened.find(batch=batch.id, limit=MEMBERS)
+    jobs = {job.id: job for job in (*dead, *newest)}
+    return look.show(
+        "batch.html", f"Batch {id}",
+        {"batch": batch, "members": members, "jobs": [*jobs.values()][:MEMBERS]},
+        tree=[] if look.request.wants_json else grow_of_batch(look, batch), JOBS=JOBS,
+        cancel_max=actions.CANCEL_MAX,
     )  # fmt: skip
 
 
@@ -260,7 +283,8 @@ GETS: list[tuple[str, Callable[..., Response]]] = [
     (r"/groups", _list("Ordered groups", GROUPS, lambda opened: opened.groups.list())),
     (r"/limits", list_limits),
     (r"/breakers", list_breakers),
-    (r"/batches", _list("Batches", BATCHES, lambda opened: opened.batches.list())),
+    (r"/batches", list_batches),
+    (r"/batches/(?P<id>[0-9]{1,18})", show_batch),
     (r"/effects", list_effects),
     (r"/statistics", show_statistics),
     (r"/log", list_log),
@@ -277,6 +301,7 @@ POSTS: list[tuple[str, Callable[..., Response]]] = [
     (r"/queues/limit", actions.limit_queue),
     (r"/limits/limit", actions.change_limit),
     (r"/schedules/(?P<verb>pause|resume|trigger)", actions.turn_schedule),
+    (r"/batches/(?P<id>[0-9]{1,18})/cancel", actions.cancel_batch),
     (r"/effects/resolve", actions.resolve_effect),
     (r"/breakers/reset", actions.reset_breaker),
 ]

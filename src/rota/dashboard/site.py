@@ -22,6 +22,7 @@ from rota.dashboard.look import Act, Forbidden, Look
 from rota.dashboard.pages import GETS, POSTS, find_page
 from rota.dashboard.request import FORM_MAX, FORM_S, Request, Response, read_form, read_query
 from rota.errors import (
+    BatchNotFound,
     DatabaseUnavailable,
     JobNotFound,
     RotaError,
@@ -45,7 +46,7 @@ STATIC = {
     "style.css": "text/css; charset=utf-8",
     "htmx.min.js": "text/javascript; charset=utf-8",
 }
-_MISSING = (JobNotFound, ScheduleNotFound)
+_MISSING = (BatchNotFound, JobNotFound, ScheduleNotFound)
 
 
 def dashboard(

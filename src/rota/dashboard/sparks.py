@@ -1,14 +1,15 @@
-"""Small pictures of lists: the last runs of a schedule. Pure: no I/O."""
+"""Small pictures of lists: the last runs of a schedule, how far a batch is. Pure: no I/O."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup
 
+from rota.dashboard.life import share
 from rota.model.units import words
-from rota.records import Run
+from rota.records import Batch, Run
 
 HEIGHT, LEAST, STEP, WIDTH = 24.0, 3.0, 6, 4
 PLACES = 20
@@ -41,3 +42,31 @@ def _describe(run: Run) -> str:
     error = "" if run.error_type is None else f", {run.error_type}"
     how = "" if run.scheduled_for else ", triggered"
     return f"{when:%Y-%m-%d %H:%M} {when:%Z}: {run.status}{took}{error}{how}"
+
+
+def draw_batch(batch: Batch, counts: Mapping[str, int] | None = None) -> Markup:
+    """Draw how many members of a batch have which status, as `count_members` says; without it,
+    members that have not ended are one part."""
+    shown = counts or count_members(batch, {})
+    said = ", ".join(f"{count:,} {name}" for name, count in shown.items()) or "no members"
+    left, shapes = 0.0, Markup()
+    for (name, count), width in zip(shown.items(), share([*shown.values()]), strict=True):
+        shapes += Markup(
+            '<rect class="{}" x="{:.2f}%" width="{:.2f}%" height="100%"><title>{:,} {}</title>'
+            "</rect>"
+        ).format(name, left, width, count, name)
+        left += width
+    return Markup('<svg class="far" role="img" aria-label="{}">{}</svg>').format(
+        f"batch {batch.id}: {said} of {batch.total:,}", shapes
+    )
+
+
+def count_members(batch: Batch, alive: Mapping[str, int]) -> dict[str, int]:
+    """Return how many members have which status, without zeros. `alive` counts jobs that are not
+    over; those beyond its limit, and batches in the batch, are `live`."""
+    alive = {name: jobs for name, jobs in alive.items() if name != "dead"}
+    counts = {
+        "succeeded": batch.succeeded, **alive, "live": batch.live - sum(alive.values()),
+        "cancelled": batch.cancelled, "dead": batch.dead,
+    }  # fmt: skip
+    return {name: count for name, count in counts.items() if count > 0}

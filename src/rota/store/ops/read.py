@@ -140,6 +140,11 @@ def chain(job: int) -> Operation[list[int]]:
     return [row[0] for row in (yield Query("job_chain", {"job": job}))]
 
 
+def count_live_members(batch: int, limit: int) -> Operation[list[Row]]:
+    """Read how many jobs of a batch that are not over have which status, `limit` at most."""
+    return (yield Query("batch_live", {"batch": batch, "limit": limit}))
+
+
 def oldest_due() -> Operation[tuple[datetime, float] | None]:
     """Read when the oldest due job was due, and its seconds of waiting; None: nothing is due."""
     at, waiting_s = (yield Query("oldest_due_read"))[0]

@@ -40,7 +40,8 @@ values
   ('mail', '{"n": 5}', now(), 'running', 1, now() - interval '1 minute', null),
   ('mail', '{"n": 6}', now(), 'running', 1, now() + interval '1 hour', null),
   ('mail', '{"n": 7}', now(), 'parked', 0, null, null),
-  ('mail', '[8]', now(), 'queued', 0, null, null);
+  ('mail', '[8]', now(), 'queued', 0, null, null),
+  ('digest', '{"n": 9}', now() + interval '3 days', 'queued', 0, null, null);
 """
 NEXT_RUN_AT = """
 create table jobs (
@@ -80,11 +81,12 @@ def test_runs_move_by_what_their_status_means_and_the_rest_stays_and_is_named(
     rota.ok(*command, "--apply", "--status", "parked=cancelled")
     assert found(connection) == {
         1: ("queued", 0), 2: ("failed", 2), 3: ("dead", 5), 4: ("succeeded", 1), 5: ("queued", 1),
-        7: ("cancelled", 0),
+        7: ("cancelled", 0), 9: ("queued", 0),
     }  # fmt: skip
     left = connection.execute("select payload::text from job_runs order by id").fetchall()
     assert left == [('{"n": 6}',), ("[8]",)]
-    assert "0 2 * * *" in rota.ok("schedules").out
+    after_planned = "select next_run_at > now() + interval '3 days' from rota.schedule"
+    assert connection.execute(after_planned).fetchall() == [(True,)]
     for key in ("one", "four"):
         inserted = connection.execute(
             "insert into rota.job (job_type, idempotency_key) values ('mail', %s)", [key]

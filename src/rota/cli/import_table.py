@@ -11,7 +11,6 @@ from rota.cli.schedules import make_schedule
 from rota.cli.target import Actor
 from rota.client import import_table as tables
 from rota.client.import_table import FIRST_PLACE, Found
-from rota.client.schedules import put_schedule
 from rota.client.session import Session
 from rota.errors import RotaError, UsageError
 from rota.model.units import plural, seconds
@@ -61,6 +60,7 @@ def import_table(
         found = opened.run(tables.preview(whole, spec))
         facts: dict[str, Any] = {"table": table, "columns": read, "found": found}
         lines = [f"{table} is read by {', '.join(_say_columns(read))}", *_say_found(found)]
+        planned = opened.run(tables.read_planned(whole, spec)) if definitions else {}
         if apply:
             moved, held = _move(opened, whole, spec)
             facts |= {"moved": moved, "held": held}
@@ -70,7 +70,7 @@ def import_table(
         else:
             lines.append("nothing was changed: --apply moves the rows")
         if definitions:
-            made = list(_make_schedules(opened, definitions, actor, apply=apply))
+            made = list(_make_schedules(opened, definitions, planned, actor, apply=apply))
             facts["schedules"] = made
             lines += [f"schedule {name}: {said}" for name, said in made]
         if leave_view:
@@ -111,7 +111,7 @@ def _say_found(found: list[Found]) -> Iterator[str]:
 
 
 def _make_schedules(
-    opened: Session, definitions: str, actor: Actor, *, apply: bool
+    opened: Session, definitions: str, planned: dict[str, Any], actor: Actor, *, apply: bool
 ) -> Iterator[tuple[str, str]]:
     """Make a schedule of each definition; yield its name, and what became of it."""
     there = {schedule.name for schedule in opened.schedules.list()}
@@ -126,7 +126,8 @@ def _make_schedules(
                 {"max_attempts": row.get("max_attempts")},
             )  # fmt: skip
             if apply:
-                put = put_schedule(schedule.make_row(), "cli", actor.by, actor.why)
+                until = planned.get(row["job_type"])
+                put = tables.put_definition(schedule.make_row(), until, by=actor.by, why=actor.why)
                 opened.run(put, atomic=True)
             yield name, row["schedule"]
         except RotaError as error:

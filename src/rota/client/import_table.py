@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
+from rota.client.schedules import put_schedule
 from rota.errors import UsageError
+from rota.model.cron import next_fire, read
 from rota.store import ops
 from rota.store.driver import Operation, Query
 
@@ -124,6 +127,20 @@ def leave_view(table: str, spec: str) -> Operation[str]:
     """Move the rest, and put a view in the place of the table, whose inserted rows become jobs;
     return the table's new name. Run it in one transaction."""
     return str((yield from ops.ask("import_view", table=table, spec=spec)))
+
+
+def read_planned(table: str, spec: str) -> Operation[dict[str, datetime]]:
+    """Return until when the runs of each type are planned in a table."""
+    return dict((yield Query("import_planned", {"table": table, "spec": spec})))
+
+
+def put_definition(row: dict[str, Any], until: datetime | None, **who: Any) -> Operation[None]:
+    """Put a schedule that ticks only after the runs that are planned already. Run it in one
+    transaction."""
+    yield from put_schedule(row, "cli", **who)
+    tick = None if until is None else next_fire(read(row["cron"], row["timezone"]), until)
+    if tick is not None:
+        yield Query("schedule_after", {"name": row["name"], "tick": tick})
 
 
 def read_definitions(table: str) -> Operation[list[dict[str, Any]]]:

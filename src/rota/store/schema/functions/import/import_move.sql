@@ -15,6 +15,7 @@ language plpgsql
 as $$
 declare
   v_keyed bigint[];
+  v_inserted bigint;
 begin
   drop table if exists pg_temp.rota_import;
   execute format(
@@ -73,7 +74,17 @@ begin
   from pg_temp.rota_import i
   where i.target not in ('succeeded', 'cancelled')
   order by i.id;
+  get diagnostics v_inserted = row_count;
   perform set_config('{schema}.keys_taken', '', true);
+  if v_inserted <> (
+    select count(*) from pg_temp.rota_import i
+    where i.target not in ('succeeded', 'cancelled')
+  )
+  then
+    raise exception 'a trigger on {schema}.job left out jobs of %: nothing of this batch is moved',
+      p_table
+      using errcode = 'invalid_parameter_value';
+  end if;
   perform pg_advisory_xact_lock(1919906913, hashtext('{schema}'));
   perform {schema}.partition_ensure('job_history'::text, d.day)
   from (

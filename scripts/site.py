@@ -42,6 +42,7 @@ def main(made: Path) -> int:
         if file.is_file():
             write_page(file, between / "docs")
     (between / "docs" / "llms.txt").write_text(list_pages(), encoding="utf-8")
+    (between / "docs" / "skill.txt").write_text(read_skill(), encoding="utf-8")
     (between / "zensical.toml").write_text(describe(), encoding="utf-8")
     zensical = Path(sys.executable).with_name("zensical")
     command = [str(zensical), "build", "--strict", "--clean", "-f", str(between / "zensical.toml")]
@@ -140,6 +141,12 @@ def list_pages() -> str:
             lines.append(f"- [{name}]({place}/): {first_sentence(file)}")
         lines.append("")
     return "\n".join(lines)
+
+
+def read_skill() -> str:
+    """Return the skill of the page for agents: how they find the cause of an incident."""
+    page = (DOCS / "reference" / "agents.md").read_text("utf-8")
+    return page.partition("### A skill for the agent")[2].split("```md\n")[1].split("```")[0]
 
 
 def first_sentence(file: Path) -> str:

@@ -37,6 +37,7 @@ _PLACES = {
     "demo": "demo.demo",
     "docs": "docs.docs",
     "web": "web.web",
+    "mcp": "mcp.mcp",
     "work": "work.work",
     "enqueue": "enqueue.enqueue",
     "run": "run_job.run",

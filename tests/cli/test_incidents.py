@@ -37,7 +37,7 @@ INCIDENTS = {
     "a mistyped type": (DUE.format("send_welcom_email", "default"), "did you mean send_welcome"),
     "a forgotten import": (
         "update rota.worker set job_types = '{other}';" + DUE.format("t", "default"),
-        "no worker of the last hour knows it",
+        "no worker knows it",
     ),
     "a queue without a worker": (DUE.format("t", "emails"), "'emails'"),
     "a worker that is refused": (
@@ -50,6 +50,17 @@ INCIDENTS = {
         "values ('charge:7', 7, 1, 1, 'dead', rota.clock() - interval '2 days')",
         "charge:7",
     ),
+    "a halted group": (
+        "insert into rota.job (job_type, status, group_key, in_lane, failed_at, waits_for, "
+        "waits_since) values ('t', 'dead', 'invoice:42', true, rota.clock(), 'person', "
+        "rota.clock() - interval '5 minutes')",
+        "invoice:42",
+    ),
+    "a schedule that cannot run": (
+        "insert into rota.schedule (name, job_type, cron, paused_at, paused_by, paused_why, "
+        "refused) values ('nightly', 't', '0 2 * * *', rota.clock(), 'rota', 'no such type', true)",
+        "paused by Rota: nightly (no such type)",
+    ),
     "a full limit": (
         "insert into rota.job (job_type, waits_for, waits_since, run_at) values "
         "('t', 'limit smtp b', rota.clock(), rota.clock() + interval '90 minutes')",
@@ -57,6 +68,19 @@ INCIDENTS = {
     ),
 }
 """What happens, in SQL, and the words that name the cause."""
+
+
+@pytest.mark.nightly
+async def test_what_an_error_of_dead_jobs_is_stands_in_the_first_three_answers(rota: Here) -> None:
+    for day in ("2026-01-14", "2026-01-15"):
+        payload = f'{{"day": "{day}"}}'
+        rota.ok("enqueue", "report", "--payload", payload, "--max-attempts", "1")
+    assert rota.apart("work", "--drain").status == 0
+    async with begin(rota) as agent:
+        [overview, doctor] = [await agent.ask(tool) for tool in ("overview", "doctor")]
+        assert "2 dead jobs" in json.dumps([overview, doctor])
+        [error] = (await agent.ask("errors"))["errors"]
+    assert error["error_type"] == "ValueError" and error["dead"] == 2
 
 
 @pytest.mark.nightly

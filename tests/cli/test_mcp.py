@@ -58,10 +58,10 @@ async def begin(rota: Here, *options: str) -> AsyncIterator[Agent]:
 
 
 async def test_an_agent_reads_what_the_commands_print_and_cannot_act(rota: Here) -> None:
-    rota.ok("sync")
+    rota.apart("sync")
     rota.ok("enqueue", "report", "--payload", '{"day": "2026-01-14"}')
     async with begin(rota) as agent:
-        assert await agent.names() == {"overview", "doctor", "find", "job", "errors"}
+        assert await agent.names() == {"overview", "doctor", "find", "job", "errors", "docs"}
         found = await agent.ask("find", job_type="report")
         assert found["jobs"] == rota.ok("jobs", "--json").json["jobs"]
         assert "more than a day ago" in found["notes"][0]
@@ -70,12 +70,14 @@ async def test_an_agent_reads_what_the_commands_print_and_cannot_act(rota: Here)
         assert (await agent.ask("overview"))["queues"]
         assert {check["level"] for check in (await agent.ask("doctor"))["checks"]} > {"bad"}
         assert "JobNotFound" in await agent.fails("job", id=99)
+        [first, *_] = (await agent.ask("docs", words="dead letter queue"))["pages"]
+        assert "# Retries" in (await agent.ask("docs", words=first["page"]))["text"]
 
 
 async def test_an_agent_acts_only_with_a_reason_and_its_name_is_logged(
     rota: Here, connection: Connection
 ) -> None:
-    rota.ok("sync")
+    rota.apart("sync")
     rota.ok("enqueue", "report", "--payload", '{"day": "2026-01-14"}')
     rota.ok("discard", "1")
     async with begin(rota, "--allow", "act", "--by", "agent of ann") as agent:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import rota
@@ -19,7 +20,8 @@ def begin_the_tutorial(reader: Reader) -> None:
 @follows("agents.md", is_nightly=True)
 def follow_the_rules(reader: Reader) -> None:
     rules: list[str] = []
-    reader.languages["md"] = rules.append
+    settings: list[str] = []
+    reader.languages |= {"md": rules.append, "json": settings.append}
     reader.ask("create table orders (id bigint generated always as identity)")
     reader.follow_rest()
     with reader.connection.transaction(force_rollback=True):
@@ -29,6 +31,10 @@ def follow_the_rules(reader: Reader) -> None:
     assert reader.names["charged"] == [17]
     assert "1 passed" in reader.type("pytest test_shop.py")
     reader.type("rota check --types --app shop:app")
+    server = json.loads(settings[0])["mcpServers"]["rota"]
+    assert "Usage: rota mcp" in reader.type(
+        " ".join([server["command"], *server["args"], "--help"])
+    )
     [page] = re.findall(r"docs/\S+\.md", rules[0])
     assert (ROOT / page).exists()
     calls = re.findall(r"`(?:await )?job\.(?:using\(connection\)\.)?(\w+)\(", rules[0])

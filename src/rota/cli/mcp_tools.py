@@ -54,7 +54,7 @@ class Tools:
         self._by = by
 
     def list_reading(self) -> tuple[Callable[..., Any], ...]:
-        return self.overview, self.doctor, self.find, self.job, self.errors
+        return self.overview, self.doctor, self.find, self.job, self.errors, self.docs
 
     def list_acting(self) -> tuple[Callable[..., Any], ...]:
         return self.retry, self.requeue, self.cancel, self.pause, self.resume
@@ -119,6 +119,10 @@ class Tools:
         given = {"--type": job_type, "--since": since, "--limit": _clamp(limit)}
         return await self._answer("errors", *_give(given))
 
+    async def docs(self, words: str) -> str:
+        """Search the documentation, or show the page of this name, such as operate/actions."""
+        return write(*await self._run("docs", "--", *words.split(), place=()))
+
     async def retry(self, ids: list[int], reason: str) -> str:
         """Run jobs now. A dead job runs as a new job; a running job loses its lease."""
         return await self._act("retry", reason, *_list_ids(ids))
@@ -149,18 +153,17 @@ class Tools:
     async def _answer(self, command: str, *arguments: str) -> str:
         return write(*await self._run(command, *arguments))
 
-    async def _run(self, command: str, *arguments: str) -> tuple[dict[str, Any], list[str]]:
+    async def _run(
+        self, command: str, *arguments: str, place: Sequence[str] | None = None
+    ) -> tuple[dict[str, Any], list[str]]:
         """Return what a command prints, and its warnings. Raises the SDK's ToolError."""
-        words = [*command.split(), "--json", *self._place, *arguments]
+        named = self._place if place is None else place
         process = await create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "rota",
-            *words,
+            sys.executable, "-m", "rota", *command.split(), "--json", *named, *arguments,
             stdin=subprocess.DEVNULL,  # ours is the protocol
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-        )
+        )  # fmt: skip
         try:
             async with timeout(TOOL_S):
                 out, err = await process.communicate()
@@ -224,7 +227,7 @@ def _give(options: dict[str, Any]) -> Iterator[str]:
 def _list_ids(ids: Sequence[int]) -> list[str]:
     """Return ids as arguments. Without ids a command would take a filter."""
     if not 1 <= len(ids) <= ROWS_MAX:
-        raise ToolError(f"give 1 to {ROWS_MAX} ids; for more, a person calls rota with a filter")
+        raise ToolError(f"give 1 to {ROWS_MAX} ids; a person may act on more, by a filter")
     if min(ids) < 1:
         raise ToolError("an id is a positive number, as in the answers of find")
     return [str(number) for number in ids]

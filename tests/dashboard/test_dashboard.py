@@ -648,3 +648,19 @@ def test_a_job_is_enqueued_by_a_form_that_its_type_checks(app: rota.App, serve: 
     looks = serve(authorize=lambda _: Access("bo", VERBS - {"enqueue"}))
     assert looks.get("/types/report/enqueue").status_code == 403
     assert looks.post("/types/report/enqueue", why="x", **typed).status_code == 403
+
+
+@rule("M87")
+def test_the_log_has_a_line_for_each_act_and_is_asked_by_person_and_job(
+    app: rota.App, serve: Serve
+) -> None:
+    greet = app.types["greet"].using(delay="1h")
+    ids = [greet.enqueue(user_id, "x").id for user_id in (4, 5, 6)]
+    app.jobs.cancel_many(ids=ids[:2], by="ann", why="a test")
+    app.cancel(ids[2], by="bo", why="a test")
+    site = serve()
+    assert (
+        "2 jobs" in site.get("/log?by=ann").text and "<td>bo<" not in site.get("/log?by=ann").text
+    )
+    assert f"job {ids[2]}" in site.get(f"/log?job={ids[2]}").text
+    assert "No action matches" in site.get("/log?by=eve").text

@@ -266,6 +266,8 @@ class JobActions(Namespace):
         since: datetime | Duration | None = None,
         until: datetime | None = None,
         verb: str | None = None,
+        by: str | None = None,
+        job: int | None = None,
         limit: int = 100,
     ) -> Operation[list[ActionRecord]]:
         """Read the log of actions on jobs, queues and schedules, the newest first.
@@ -274,11 +276,13 @@ class JobActions(Namespace):
             since: an aware datetime, or how long ago, such as "2h". Defaults to the oldest kept.
             until: actions before this aware datetime, as for a next page. Defaults to now.
             verb: actions of this kind only, such as "pause". Defaults to all.
+            by: actions of this person or program only. Defaults to all.
+            job: actions on this job only. Defaults to all.
             limit: maximum number of actions, 1 … 10,000. Defaults to 100.
         """
         check_integer(limit, "limit", 1, LIST_MAX)
         until = None if until is None else check_aware(until, "until")
-        return ops.action_log(parse_moment(since, "since"), until, verb, limit)
+        return ops.action_log(parse_moment(since, "since"), until, limit, verb=verb, by=by, job=job)
 
     alog = awaitable(log)
 

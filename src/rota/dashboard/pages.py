@@ -39,12 +39,15 @@ from rota.dashboard.tree import grow_of_batch, grow_of_job
 from rota.errors import UsageError
 from rota.model.job import Action, Status
 from rota.model.states import takes
+from rota.records import ActionRecord
 
 ON_PAGE = 50
 SCHEDULE_TIMES = 10
 RUNS, RUNS_OF = 20, 100
 """How many last runs are drawn, and of how many schedules."""
 MEMBERS = 20
+LOG_MAX = 1_000
+LOG_FILTERS = {"verb": "Did", "by": "Who", "job": "Job", "since": "Since"}
 JOB_VERBS = ("retry", "cancel", "discard", "archive")
 
 
@@ -212,13 +215,42 @@ def show_statistics(look: Look) -> Response:
 
 def list_log(look: Look) -> Response:
     """Who did what, and why."""
-    verb, until = look.read("verb"), read_moment(look.read("before"), "before")
+    until = read_moment(look.read("before"), "before")
     if isinstance(until, timedelta):
         raise UsageError("before must be an instant, such as 2026-01-14T09:30+00:00")
-    found = look.opened.jobs.log(until=until, verb=verb, limit=ON_PAGE * 4 + 1)
-    shown = found[: ON_PAGE * 4]
+    asked = {name: text for name in LOG_FILTERS if (text := look.read(name))}
+    chosen: Any = dict(asked)
+    if "job" in asked:
+        chosen["job"] = look.read_number("job", 1, ID_MAX)
+    if "since" in asked:
+        chosen["since"] = read_moment(asked["since"], "since")
+    found = look.opened.jobs.log(until=until, **chosen, limit=LOG_MAX + 1)
+    shown = found[:LOG_MAX]
     more = shown[-1].at if len(found) > len(shown) else None
-    return look.show("log.html", "Audit log", {"log": shown}, verb=verb, next_before=more)
+    return look.show(
+        "log.html", "Audit log", {"log": shown}, lines=fold_log(shown), asked=asked,
+        labels=LOG_FILTERS, next_before=more,
+    )  # fmt: skip
+
+
+def fold_log(log: Sequence[ActionRecord]) -> list[tuple[ActionRecord, list[int]]]:
+    """Return a line for each act of a person: what was done to many jobs for one reason, each
+    within a second of the other, is one, with their ids."""
+    lines: list[tuple[ActionRecord, list[int]]] = []
+    last: ActionRecord | None = None
+    for entry in log:
+        is_one = (
+            last is not None
+            and None not in (entry.job, last.job)
+            and (entry.verb, entry.by, entry.why) == (last.verb, last.by, last.why)
+            and last.at - entry.at <= timedelta(seconds=1)
+        )
+        if is_one:
+            lines[-1][1].append(entry.job or 0)
+        else:
+            lines.append((entry, [entry.job] if entry.job else []))
+        last = entry
+    return lines
 
 
 def list_effects(look: Look) -> Response:

@@ -202,7 +202,8 @@ def actions(
 
 
 def action_log(
-    since: datetime | timedelta | None, until: datetime | None, verb: str | None, limit: int
+    since: datetime | timedelta | None, until: datetime | None, limit: int, **of: Any
 ) -> Operation[list[ActionRecord]]:
-    params = {"until": until, "verb": verb, "limit": limit, **instant_or_ago("since", since)}
+    """Read the log; `of` has verb, by and job."""
+    params = {"until": until, "limit": limit, **of, **instant_or_ago("since", since)}
     return [ActionRecord(*row) for row in (yield Query("action_log", params))]

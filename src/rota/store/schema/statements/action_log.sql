@@ -1,9 +1,9 @@
 -- Read the audit log, the newest action first.
 -- Parameters: since timestamptz; since_ago interval (the same, back from now); until timestamptz
---   (before it); verb text (NULL: any); limit int
+--   (before it); verb text (NULL: any); by text (NULL: any); job int8 (NULL: any); limit int
 -- Rows: at timestamptz; verb text; job int8; queue text; by text; why text; detail text;
 --   schedule text
--- Locks: none; index action_at.
+-- Locks: none; indexes action_at and action_job.
 -- Keeps: M87, who and why.
 select a.at, a.verb, a.job, a.queue, a.by, a.why, a.detail::text as detail, a.schedule
 from :schema.action a
@@ -12,5 +12,7 @@ where a.at >= coalesce(
 )
   and a.at < coalesce(:until::timestamptz, 'infinity')
   and (:verb::text is null or a.verb = :verb::text)
+  and (:by::text is null or a.by = :by::text)
+  and (:job::int8 is null or a.job = :job::int8)
 order by a.at desc, a.id desc
 limit :limit::int

@@ -121,6 +121,42 @@ def test_a_dead_job_is_found_fixed_and_seen_to_succeed(
     assert complaints == []
 
 
+@rule("M85")
+def test_an_open_page_is_kept_new_and_what_one_holds_stays(
+    app: rota.App, browser: Browser, site: Site
+) -> None:
+    page, complaints = open_page(browser, site, "/jobs")
+    page.get_by_label("job 3").check()
+    page.locator("#chosen").get_by_label("Why").fill("half of a sen")
+    apart(lambda: app.types["greet"].using(delay="1h").enqueue(4, "new"))
+    page.get_by_label("job 4").wait_for()
+    assert page.locator(":checked[name=job]").evaluate_all("all => all.map(one => one.value)") == [
+        "3"
+    ]
+    assert page.evaluate("document.activeElement.value") == "half of a sen"
+
+    page.goto(site.url + "/jobs/3")
+    page.get_by_role("button", name="Cancel").wait_for()
+    page.get_by_role("button", name="Pause").click()
+    apart(lambda: app.cancel(3, why="not wanted"))
+    with page.expect_response("**/jobs/3"):
+        page.get_by_role("button", name="Go on").click()
+    page.get_by_role("button", name="Run again").wait_for()
+    assert page.get_by_role("button", name="Cancel").count() == 0
+    assert page.locator("h1 .badge").inner_text() == "cancelled"
+
+    page.goto(site.url + "/jobs/2")
+    page.get_by_text("Retry with other arguments").click()
+    page.get_by_label("Arguments").fill("{")
+    with page.expect_response("**/jobs/2"):
+        pass
+    with page.expect_response("**/jobs/2"):
+        pass  # the first of them is on the page
+    assert page.get_by_label("Arguments").input_value() == "{"
+    assert page.get_by_label("Arguments").is_visible()
+    assert complaints == []
+
+
 @pytest.mark.nightly
 @rule("M44", "M87")
 def test_the_dead_jobs_of_an_error_are_archived_without_javascript(

@@ -97,13 +97,13 @@ def test_jobs_are_filtered_and_paged_by_the_url(app: rota.App, serve: Serve) -> 
     path = "/jobs?queue=default"
     while path:
         text = site.get(path).text
-        pages.append(re.findall(r'name="id" value="(\d+)"', text))
+        pages.append(re.findall(r'name="job" value="(\d+)"', text))
         older = re.search(r'rel="next" href="([^"]+)"', text)
         path = unescape(older[1]).removeprefix(PREFIX) if older else ""
     assert [len(page) for page in pages] == [50, 50, 20]
     assert len({id_ for page in pages for id_ in page}) == 120
     found = site.get("/jobs", params={"payload": "user_id=7", "status": "queued"}).text
-    assert len(re.findall(r'name="id"', found)) == 1
+    assert len(re.findall(r'name="job"', found)) == 1
     assert site.get("/jobs?since=nonsense").status_code == 400
     assert "No jobs match" in site.get("/jobs?job_type=none").text
 
@@ -112,10 +112,12 @@ def test_jobs_are_filtered_and_paged_by_the_url(app: rota.App, serve: Serve) -> 
 def test_an_action_records_who_and_why(app: rota.App, serve: Serve) -> None:
     jobs = fill(app)
     site = serve()
-    refused = site.post("/jobs/retry", id=jobs["dead"], why=" ")
+    refused = site.post("/jobs/retry", job=jobs["dead"], why=" ")
     assert refused.status_code == 400 and "reason" in refused.text
     assert app.get(jobs["dead"]).resolution is None
-    done = site.post("/jobs/retry", id=jobs["dead"], why="it is mended", back="/dead?queue=default")
+    done = site.post(
+        "/jobs/retry", job=jobs["dead"], why="it is mended", back="/dead?queue=default"
+    )
     assert done.status_code == 303
     assert done.headers["location"] == f"{PREFIX}/dead?queue=default"
     assert "retry: 1 of 1 done" in site.get("/dead").text
@@ -123,10 +125,10 @@ def test_an_action_records_who_and_why(app: rota.App, serve: Serve) -> None:
     [action] = [entry for entry in app.jobs.log() if entry.verb == "requeue"]
     assert (action.by, action.why, action.job) == ("ann", "it is mended", jobs["dead"])
     for wrong in ("9" * 5_000, "٣", "x", ""):
-        assert site.post("/jobs/cancel", id=wrong, why="x").status_code == 400
-    site.post("/jobs/cancel", id=jobs["queued"], why="not wanted")
+        assert site.post("/jobs/cancel", job=wrong, why="x").status_code == 400
+    site.post("/jobs/cancel", job=jobs["queued"], why="not wanted")
     assert app.get(jobs["queued"]).status == "cancelled"
-    both = site.post("/jobs/archive", id=[jobs["queued"], 999], why="x")
+    both = site.post("/jobs/archive", job=[jobs["queued"], 999], why="x")
     assert both.status_code == 303 and "archive: 0 of 2 done" in site.get("/").text
 
 
@@ -157,7 +159,7 @@ def test_queues_schedules_and_effects_are_acted_on(
 def test_a_form_of_another_site_does_nothing(app: rota.App, serve: Serve, gateway: str) -> None:
     job = wait(app)
     site = serve(gateway)
-    form = {"id": job, "why": "x"}
+    form = {"job": job, "why": "x"}
     host = re.sub("https?://([^/]+).*", r"\1", site.url)
     for headers in (
         {},
@@ -182,7 +184,7 @@ def test_nobody_is_sent_to_another_site(app: rota.App, serve: Serve) -> None:
     site = serve()
     for user, back in enumerate(("//evil.example", "https://evil.example/", "evil", "/\\evil", "")):
         job = app.types["greet"].using(delay="1h").enqueue(user, "x").id
-        done = site.post("/jobs/cancel", id=job, why="x", back=back)
+        done = site.post("/jobs/cancel", job=job, why="x", back=back)
         assert done.headers["location"].startswith(PREFIX + "/"), back
 
 
@@ -198,7 +200,7 @@ def test_who_is_not_authorized_sees_nothing(app: rota.App, serve: Serve) -> None
         for path in ("/", "/jobs", f"/jobs/{job}"):
             refused = site.get(path)
             assert refused.status_code == 403 and "greet" not in refused.text
-        assert site.post("/jobs/cancel", id=job, why="x").status_code == 403
+        assert site.post("/jobs/cancel", job=job, why="x").status_code == 403
         assert site.get("/static/style.css").status_code == 200
     with pytest.raises(rota.UsageError, match="no async function"):
         dashboard(app, authorize=later)  # type: ignore[arg-type]
@@ -211,11 +213,11 @@ def test_some_may_do_some_things_and_others_may_only_look(app: rota.App, serve: 
     looks = serve("asgi", authorize=lambda scope: Access("bo", frozenset()))
     text = looks.get(f"/jobs/{jobs['dead']}").text
     assert "<form" not in text and "bo, who may look only" in text
-    assert looks.post("/jobs/cancel", id=jobs["queued"], why="x").status_code == 403
+    assert looks.post("/jobs/cancel", job=jobs["queued"], why="x").status_code == 403
     retries = serve("asgi", authorize=lambda scope: Access("cy", frozenset({"retry"})))
     assert "Archive" not in retries.get(f"/jobs/{jobs['dead']}").text
-    assert retries.post("/jobs/archive", id=jobs["dead"], why="x").status_code == 403
-    assert retries.post("/jobs/retry", id=jobs["dead"], why="x").status_code == 303
+    assert retries.post("/jobs/archive", job=jobs["dead"], why="x").status_code == 403
+    assert retries.post("/jobs/retry", job=jobs["dead"], why="x").status_code == 303
     for path in ("/queues/pause", "/schedules/trigger", "/effects/resolve", "/breakers/reset"):
         assert retries.post(path, why="x").status_code == 403
 
@@ -226,7 +228,7 @@ def test_without_authorize_this_machine_may_look_and_nobody_else(
     job = wait(app)
     site = serve("asgi", authorize=None)
     assert site.get("/jobs").status_code == 200
-    assert site.post("/jobs/cancel", id=job, why="x").status_code == 403
+    assert site.post("/jobs/cancel", job=job, why="x").status_code == 403
     elsewhere = site.client.get(site.url + "/jobs", headers={"host": "evil.example"})
     assert elsewhere.status_code == 403 and "greet" not in elsewhere.text
     assert site.client.get(site.url + "/jobs", headers={"host": "[evil"}).status_code == 403
@@ -322,7 +324,7 @@ def post(gateway: str, made: Dashboard, length: str, *parts: bytes) -> tuple[int
 @pytest.mark.parametrize("gateway", ["asgi", "wsgi"])
 def test_nobody_s_form_is_read_before_he_may_send_it(app: rota.App, gateway: str) -> None:
     job = wait(app)
-    form = f"id={job}&why=x".encode()
+    form = f"job={job}&why=x".encode()
     size = str(len(form))
 
     def make(access: Access | None) -> Dashboard:
@@ -478,7 +480,7 @@ def test_the_dead_jobs_of_an_error_are_retried_in_portions_that_one_can_stop(
     errors = site.get("/errors").text
     [link] = re.findall(r'href="([^"]+)">5</a>', errors)
     dead = site.get(unescape(link).removeprefix(PREFIX)).text
-    assert len(re.findall('name="id"', dead)) == 5
+    assert len(re.findall('name="job"', dead)) == 5
     asked = send(site, dead, "Retry…")
     assert (
         "Retry 5 jobs?" in asked.text and len(re.findall('href="[^"]*/jobs/[0-9]', asked.text)) == 5
@@ -526,7 +528,7 @@ def test_an_action_on_many_says_which_it_could_not_do_and_goes_on_behind_them(
     done = send(site, first, "Continue").text
     assert "1 done, 1 refused, of 2" in done and "Continue" not in done
     assert app.get(other).status == "cancelled"
-    chosen = site.post("/jobs/cancel", id=[jobs["queued"]], why="x")
+    chosen = site.post("/jobs/cancel", job=[jobs["queued"]], why="x")
     assert chosen.status_code == 303 and "not this one" in site.get("/").text
     for path in ("/many/cancel", "/many/retry?status=queued&job_type=none", "/many/retry?since=x"):
         assert site.get(path).status_code == 400
@@ -570,7 +572,9 @@ def test_a_finished_job_is_run_again_and_a_job_has_the_actions_of_its_status(
     site = serve()
     page = {name: site.get(f"/jobs/{id_}").text for name, id_ in jobs.items()}
     offered = {
-        name: re.findall(r"<button[^>]*>(\w+)", text.partition("What it is")[0])
+        name: re.findall(
+            r"<button[^>]*>(\w+)", text.partition("<main")[2].partition("What it is")[0]
+        )
         for name, text in page.items()
     }
     assert offered["queued"] == ["Retry", "Cancel", "Discard"]

@@ -28,7 +28,7 @@ CANCEL_MAX = 10_000
 
 def act_on_jobs(act: Act, verb: str) -> Response:
     who = act.begin(verb)
-    chosen = act.request.form.get("id", [])[:CHOSEN_MAX]
+    chosen = act.request.form.get("job", [])[:CHOSEN_MAX]
     ids = [int(text) for text in chosen if re.fullmatch("[0-9]{1,18}", text)]
     if not ids:
         raise UsageError("choose at least one job")
@@ -58,7 +58,7 @@ def preview(look: Look, verb: str) -> Response:
     state = Tally(after=0, until=ids[-1], total=len(ids), done=0, refused=0)
     return look.show(
         "many.html", f"{verb.capitalize()} {plural(len(ids), 'job')}?",
-        {"count": len(ids), "jobs": sample},
+        {"count": len(ids), "jobs": sample}, is_live=False,
         verb=verb, picked=picked, said=filters.say(picked), state=state, why="",
         reasons={}, is_over=False, JOBS=JOBS,
     )  # fmt: skip

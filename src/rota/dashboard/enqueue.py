@@ -88,7 +88,7 @@ def show_types(look: Look) -> Response:
     """The types of the App: each leads to its form."""
     refuse_without(look.request, "enqueue")
     names = sorted(look.app.types)
-    return look.show("enqueue.html", "Enqueue a job", {"types": names}, name=None)
+    return look.show("enqueue.html", "Enqueue a job", {"types": names}, name=None, is_live=False)
 
 
 def show_form(look: Look, name: str, refused: str = "") -> Response:
@@ -99,7 +99,7 @@ def show_form(look: Look, name: str, refused: str = "") -> Response:
     form = look.request.form
     return look.show(
         "enqueue.html", f"Enqueue {name}", {"type": name, "inputs": inputs}, name=name,
-        refused=refused, typed={field: values[0] for field, values in form.items()},
+        refused=refused, typed={field: values[0] for field, values in form.items()}, is_live=False,
     )  # fmt: skip
 
 

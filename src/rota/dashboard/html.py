@@ -37,11 +37,14 @@ _TONES = {
 }  # fmt: skip
 
 
-def render(request: Request, template: str, *, status: int = 200, **context: Any) -> Response:
+def render(
+    request: Request, template: str, *, status: int = 200, is_live: bool = False, **context: Any
+) -> Response:
+    """Return a page. One that is live asks for itself again and again, in a browser."""
     text = (
         _environment()
         .get_template(template)
-        .render(request=request, url=request.url, access=request.access, **context)
+        .render(request=request, url=request.url, access=request.access, is_live=is_live, **context)
     )
     is_said = request.said and "hx-request" not in request.headers
     more = [keep_said(request, "", 0)] if is_said else []

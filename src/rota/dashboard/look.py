@@ -37,8 +37,11 @@ class Look:
         if self.request.wants_json:
             return send_json(facts)
         now = self.opened.read_clock()
+        is_live = (
+            self.request.method == "GET"
+        )  # what a form answered is not there to be asked again
         known = {"title": title, "now": now, "lists": Lists(now, self.request.url)}
-        return render(self.request, template, **{**facts, **more, **known})
+        return render(self.request, template, **{"is_live": is_live, **facts, **more, **known})
 
     def read(self, name: str) -> str | None:
         """Return a value of the query; None: it is empty, or not there."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,6 +42,12 @@ class Request:
     environment: str = ""
     """Such as production or staging; empty: nobody said."""
     access: Access = field(default_factory=lambda: Access("nobody", frozenset()))
+    began_s: float = field(default_factory=time.perf_counter)
+
+    @property
+    def cost_ms(self) -> int:
+        """How long the server has worked on it."""
+        return round(1_000 * (time.perf_counter() - self.began_s))
 
     @property
     def wants_json(self) -> bool:

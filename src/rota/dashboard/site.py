@@ -45,6 +45,7 @@ SAFE = (
 STATIC = {
     "style.css": "text/css; charset=utf-8",
     "htmx.min.js": "text/javascript; charset=utf-8",
+    "rota.js": "text/javascript; charset=utf-8",
 }
 _MISSING = (BatchNotFound, JobNotFound, ScheduleNotFound)
 

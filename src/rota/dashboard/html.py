@@ -17,7 +17,7 @@ from markupsafe import Markup
 from rota.cli.listing import Field
 from rota.cli.output import Times, json_line
 from rota.cli.table import Kind
-from rota.dashboard.charts import draw
+from rota.dashboard.charts import draw, draw_lines
 from rota.dashboard.request import SAID, Request, Response
 from rota.dashboard.sparks import draw_batch
 from rota.model.units import age, words
@@ -92,7 +92,7 @@ def _environment() -> jinja2.Environment:
     made.globals["places"] = PLACES
     made.filters |= {
         "when": show_when, "words": words, "badge": show_badge, "cut": cut, "draw": draw,
-        "code": mark_code, "tone": find_tone, "far": draw_batch,
+        "draw_lines": draw_lines, "code": mark_code, "tone": find_tone, "far": draw_batch,
     }  # fmt: skip
     return made
 

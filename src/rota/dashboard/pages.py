@@ -29,10 +29,9 @@ from rota.client.queues import HOURS_MAX
 from rota.client.session import open_session
 from rota.client.timeline import fold
 from rota.dashboard import actions, enqueue, filters
-from rota.dashboard.charts import Bar
 from rota.dashboard.life import draw_life, list_parts, show_instant, sum_parts
 from rota.dashboard.look import Act, Look
-from rota.dashboard.overview import HOURS, list_bars, show_overview
+from rota.dashboard.overview import HOURS, list_bars, list_times, show_overview
 from rota.dashboard.request import Response
 from rota.dashboard.sparks import count_members, draw_runs
 from rota.dashboard.tree import grow_of_batch, grow_of_job
@@ -205,10 +204,7 @@ def show_statistics(look: Look) -> Response:
     return look.show(
         "statistics.html", "Statistics", {"stats": stats}, hours=hours, job_type=job_type,
         bars=list_bars(stats.hours, hours, now),
-        took=[
-            Bar(f"{hour.hour:%Y-%m-%d %H:00}", [hour.waited_p95_s or 0, hour.ran_p95_s or 0])
-            for hour in reversed(stats.hours)
-        ],
+        took=list_times(stats.hours, hours, now) if job_type else [],
         types=[job_type["name"] for job_type in find_types(look.opened)],
     )  # fmt: skip
 

@@ -21,7 +21,7 @@
 
   function say() {
     const age = `updated ${words(Date.now() - updated)} ago`;
-    const pace = waitMs > WAIT_MS ? `, because it costs ${costMs} ms` : "";
+    const pace = waitMs > WAIT_MS ? `: costs ${costMs} ms` : "";
     const now = failed ? `the server does not answer; ${age}`
       : isPaused ? `paused; ${age}` : `${age}, every ${words(waitMs)}${pace}`;
     if (said.textContent !== now) said.textContent = now;

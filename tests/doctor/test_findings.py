@@ -93,6 +93,11 @@ STEPS: dict[str, list[tuple[str, Level, str]]] = {
         ("insert into rota.job (job_type) values ('t')", OK, ""),
         ("update rota.job set run_at = rota.clock() - interval '6 minutes'", WARN, "6 min"),
         ("update rota.job set run_at = rota.clock() - interval '2 hours'", BAD, "2 h"),
+        (
+            "update rota.worker set stopped_at = rota.clock() - interval '7 min'",
+            BAD,
+            "no live worker serves 'default' (its last one stopped 7 min ago)",
+        ),
     ],
     "dead": [
         (

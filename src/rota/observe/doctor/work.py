@@ -15,6 +15,8 @@ from rota.observe.doctor.finding import Cause, Facts, Finding, Thresholds, bad, 
 
 def queues(facts: Facts, thresholds: Thresholds) -> Finding:
     unserved = facts["unserved"]
+    if not unserved and facts["left"]:
+        return ok(f"each queue with due jobs was served within the hour; {_left(facts['left'])}")
     if not unserved:
         return ok("each queue with due jobs is served")
     text = ", ".join(
@@ -27,6 +29,17 @@ def queues(facts: Facts, thresholds: Thresholds) -> Finding:
         cause="unserved queue",
         because=("restored copy", "no worker"),
     )
+
+
+def _left(queues: list[Facts]) -> str:
+    """Say which queues lost their last worker, and when."""
+    each = list_some(
+        f"{queue['queue']!r} (its last one "
+        f"{'stopped' if queue['state'] == 'stopped' else 'was last seen'} "
+        f"{words(queue['quiet_s'])} ago)"
+        for queue in queues
+    )
+    return f"no live worker serves {each}"
 
 
 def urgent(facts: Facts, thresholds: Thresholds) -> Finding:
@@ -197,11 +210,11 @@ def oldest(facts: Facts, thresholds: Thresholds) -> Finding:
         text = f"the oldest due job that a worker could run has been waiting for {words(waiting_s)}"
     else:
         because += ("unserved queue", "unknown type", "pause", "unread payload")
-    return (bad if waiting_s >= thresholds.due_s[1] else warn)(
-        text,
-        "the workers are busy: add slots or workers, or find what makes their jobs slow",
-        because=because,
-    )
+    do = "the workers are busy: add slots or workers, or find what makes their jobs slow"
+    if left := [one for one in facts["left"] if one["waiting_s"] >= thresholds.due_s[0]]:
+        text = f"{text}; {_left(left)}"
+        do = f"start a worker for it: rota work --queue {quote(left[0]['queue'] + '=10')}"
+    return (bad if waiting_s >= thresholds.due_s[1] else warn)(text, do, because=because)
 
 
 def pauses(facts: Facts, thresholds: Thresholds) -> Finding:

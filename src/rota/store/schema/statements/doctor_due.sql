@@ -1,10 +1,12 @@
 -- Find jobs of types that are not declared or that no worker knows (still_known of due_facts), due
--- jobs of queues that no worker of the last hour serves, and how long the oldest due job has waited
--- that such a worker could run. It reads the first jobs of each queue and priority.
+-- jobs of queues that no worker of the last hour serves, or none that is alive, and how long the
+-- oldest due job has waited that such a worker could run.
+-- It reads the first jobs of each queue and priority.
 -- Parameters: heads int (how many jobs of each queue and priority); limit int
 -- Rows: facts text (JSON: strange: job_type, jobs, waiting_s [negative: not due yet], is_declared,
 --   is_known, is_served [a worker of the last hour serves a queue of these jobs]; unserved: queue,
---   waiting_s; claimable_s [NULL: there is no such job])
+--   waiting_s; left [its workers of the last hour are no longer alive]: queue, waiting_s, state
+--   and quiet_s of the last of these; claimable_s [NULL: there is no such job])
 -- Locks: none; index job_ready.
 -- Keeps: M85; no job of a mistyped type waits for ever unseen.
 with waiting as materialized (
@@ -12,6 +14,13 @@ with waiting as materialized (
   from :schema.due_facts(
     'infinity'::timestamptz, interval '1 hour', :heads::int, null::text, true
   ) d
+),
+serving as materialized (
+  select
+    s.queues,
+    :schema.liveness_of(s.heartbeat_at, s.stopped_at) as state,
+    :schema.last_seen(s.heartbeat_at, s.stopped_at) as seen_at
+  from :schema.workers_seen(interval '1 hour') s
 )
 select json_build_object(
   'strange', (
@@ -42,6 +51,24 @@ select json_build_object(
       order by 2 desc, w.queue
       limit :limit::int
     ) u
+  ),
+  'left', (
+    select coalesce(json_agg(l), '[]')
+    from (
+      select
+        w.queue,
+        max(w.waiting_s) as waiting_s,
+        (array_agg(s.state order by s.seen_at desc))[1] as state,
+        extract(epoch from :schema.clock() - max(s.seen_at))::float8 as quiet_s
+      from waiting w
+      join serving s on s.queues ? w.queue
+      where w.waiting_s >= 0
+        and not w.paused
+      group by w.queue
+      having not bool_or(s.state in ('alive', 'silent'))
+      order by 2 desc, w.queue
+      limit :limit::int
+    ) l
   ),
   'claimable_s', (
     select max(w.waiting_s)

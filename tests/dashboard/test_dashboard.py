@@ -24,6 +24,7 @@ from rota.client.session import open_session
 from rota.dashboard import VERBS, Access, Dashboard, dashboard, kept, serving
 from rota.dashboard.access import is_from_here
 from tests.dashboard.conftest import HERE, HOSTILE, PREFIX, Serve, Site
+from tests.store.planned import move_clock
 from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
@@ -104,8 +105,40 @@ def test_jobs_are_filtered_and_paged_by_the_url(app: rota.App, serve: Serve) -> 
     assert len({id_ for page in pages for id_ in page}) == 120
     found = site.get("/jobs", params={"payload": "user_id=7", "status": "queued"}).text
     assert len(re.findall(r'name="job"', found)) == 1
-    assert site.get("/jobs?since=nonsense").status_code == 400
     assert "No jobs match" in site.get("/jobs?job_type=none").text
+
+
+@rule("M85")
+def test_a_search_says_what_it_left_out_and_leads_there(
+    app: rota.App, serve: Serve, connection: Connection
+) -> None:
+    jobs = fill(app)
+    move_clock(connection, "2 days")
+    site = serve()
+    page = site.get("/jobs?payload=user_id%3D1").text
+    assert 'name="job"' not in page
+    [longer] = re.findall(r'href="([^"]+)">Look', page)
+    found = site.get(unescape(longer).removeprefix(PREFIX)).text
+    assert f'value="{jobs["succeeded"]}"' in found and ">Look" not in found
+    assert ">Look" not in site.get("/dead").text
+
+
+@rule("M85")
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/jobs?payload=4711&queue=mail", "Argument must be"),
+        ("/dead?since=yesterday&queue=mail", "Since must be"),
+        ("/errors?since=yesterday&job_type=mail", "Since must be"),
+    ],
+)
+def test_a_filter_that_is_refused_keeps_its_form(serve: Serve, path: str, said: str) -> None:
+    refused = serve().get(path)
+    assert refused.status_code == 400 and said in refused.text
+    for value in ("mail", path.partition("=")[2].partition("&")[0]):
+        assert f'value="{value}"' in refused.text
+    wanted = {"accept": "application/json"}
+    assert said in serve().get(path, headers=wanted).json()["error"]
 
 
 @rule("M87")
@@ -409,6 +442,7 @@ def test_a_dead_job_is_retried_with_arguments_that_its_type_takes(
         refused = site.post(path + "/retry", payload=payload, why="typo")
         assert refused.status_code == 400 and said in refused.text, refused.text
         assert f">{payload}</textarea>" in unescape(refused.text)  # nobody types it twice
+        assert 'name="why" value="typo"' in refused.text
     assert app.get(jobs["dead"]).resolution is None
     done = site.post(path + "/retry", payload='{"user_id": 2, "name": "Ada"}', why="typo")
     assert done.status_code == 303

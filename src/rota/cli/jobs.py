@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from difflib import get_close_matches
@@ -98,9 +98,7 @@ def jobs(*, sought: Sought, viewer: Viewer) -> None:
         return found
 
     JOBS.show(viewer, find, limit=sought.limit)
-    is_of_day = sought.since is None and sought.until is None and sought.batch is None
-    has_finished = (sought.status is None or sought.status.is_over) and not sought.waiting
-    if not viewer.as_json and is_of_day and has_finished:
+    if not viewer.as_json and is_of_day(search):
         typer.echo("finished jobs: last 24 h; for more: --since 14d", err=True)
 
 
@@ -116,6 +114,13 @@ def _tell_undeclared(opened: Session, job_type: str) -> None:
         nearest = get_close_matches(job_type, names, 1)
         meant = f"; did you mean {nearest[0]!r}?" if nearest else ""
         typer.echo(f"no job type {job_type!r} is declared{meant}", err=True)
+
+
+def is_of_day(search: Mapping[str, Any]) -> bool:
+    """Whether a search looks for finished jobs, but only for those of the last 24 h."""
+    status = search.get("status")
+    has_finished = (status is None or Status(status).is_over) and not search.get("waiting")
+    return has_finished and all(search.get(name) is None for name in ("since", "until", "batch"))
 
 
 def _status(job: Job, times: Times) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -116,7 +115,7 @@ def enqueue_job(act: Act, name: str) -> Response:
     except (PayloadError, UsageError) as error:
         with open_session(act.app, is_read_only=True) as opened:
             look = Look(opened, act.request, act.app, act.memory)
-            return replace(show_form(look, name, str(error)), status=400)
+            return show_form(look, name, str(error))
     kept = "" if enqueued.created else ", which has this key: nothing was enqueued"
     return act.go(f"/jobs/{enqueued.id}", f"job {enqueued.id}{kept or ' enqueued'}")
 

@@ -23,9 +23,9 @@ def parse(picked: Mapping[str, str]) -> dict[str, Any]:
     """Return the values of filters. Raises UsageError."""
     values: dict[str, Any] = dict(picked)
     if "since" in picked:
-        values["since"] = read_moment(picked["since"], "since")
+        values["since"] = read_moment(picked["since"], FILTERS["since"])
     if "payload" in picked:
-        values["payload"] = read_part([picked["payload"]], "payload")
+        values["payload"] = read_part([picked["payload"]], FILTERS["payload"])
     return values
 
 

@@ -31,17 +31,20 @@ class Look:
     app: App
     memory: Memory
 
-    def show(self, template: str, title: str, facts: dict[str, Any], **more: Any) -> Response:
+    def show(
+        self, template: str, title: str, facts: dict[str, Any], refused: str = "", **more: Any
+    ) -> Response:
         """Return a page; or its facts as JSON, if that is asked for. `facts` are for JSON and the
-        template by the same names, `more` only for the template."""
+        template by the same names, `more` only for the template. `refused` says why a form was:
+        the page has the form as it was filled in."""
+        status = 400 if refused else 200
         if self.request.wants_json:
-            return send_json(facts)
+            return send_json({"error": refused, "more": None} if refused else facts, status)
         now = self.opened.read_clock()
-        is_live = (
-            self.request.method == "GET"
-        )  # what a form answered is not there to be asked again
+        is_live = self.request.method == "GET" and not refused
         known = {"title": title, "now": now, "lists": Lists(now, self.request.url)}
-        return render(self.request, template, **{"is_live": is_live, **facts, **more, **known})
+        shown: dict[str, Any] = {"is_live": is_live, "refused": refused, **facts, **more, **known}
+        return render(self.request, template, status=status, **shown)
 
     def read(self, name: str) -> str | None:
         """Return a value of the query; None: it is empty, or not there."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -18,7 +17,7 @@ from rota.cli.effects import EFFECTS
 from rota.cli.errors import ERRORS
 from rota.cli.errors import SINCE as ERRORS_SINCE
 from rota.cli.groups import GROUPS
-from rota.cli.jobs import JOBS, list_facts, read_moment
+from rota.cli.jobs import JOBS, is_of_day, list_facts, read_moment
 from rota.cli.limits import LIMITS
 from rota.cli.output import Times
 from rota.cli.overview import TYPES, WORKERS, find_types, find_workers
@@ -47,6 +46,8 @@ RUNS, RUNS_OF = 20, 100
 MEMBERS = 20
 LOG_MAX = 1_000
 LOG_FILTERS = {"verb": "Did", "by": "Who", "job": "Job", "since": "Since"}
+LONGER = "14d"
+"""How far back a search looks that found too little: history is kept so long by default."""
 JOB_VERBS = ("retry", "cancel", "discard", "archive")
 
 
@@ -72,22 +73,30 @@ def list_dead(look: Look) -> Response:
 def _show_jobs(look: Look, title: str, fixed: dict[str, str]) -> Response:
     picked = filters.pick({**look.request.query, **fixed})
     only_searched = {name: text for name in ("until", "batch") if (text := look.read(name))}
-    search: Any = filters.parse(picked)
-    search["until"] = read_moment(look.read("until"), "until")
-    for name in ("before", "batch"):
-        if look.read(name):
-            search[name] = look.read_number(name, 1, ID_MAX)
-    found = look.opened.find(**search, limit=ON_PAGE + 1)
+    try:
+        search = _read_search(look, picked)
+        found, refused = look.opened.find(**search, limit=ON_PAGE + 1), ""
+    except UsageError as error:
+        search, found, refused = {}, [], str(error)
     jobs = look.opened.explain(found[:ON_PAGE])
     more = jobs[-1].id if len(found) > ON_PAGE else None
     asked = {name: text for name, text in picked.items() if name not in fixed} | only_searched
     verbs = _list_verbs(look, picked.get("status"))
     return look.show(
-        "jobs.html", title, {"jobs": jobs, "next_before": more},
+        "jobs.html", title, {"jobs": jobs, "next_before": more}, refused, longer=LONGER,
+        is_of_day=not refused and is_of_day(search),
         JOBS=JOBS, asked=asked, picked=picked, fixed=fixed, labels=filters.FILTERS,
         statuses=list(Status), verbs=verbs,
         verbs_of_all=verbs if jobs and picked and not only_searched else [],
     )  # fmt: skip
+
+
+def _read_search(look: Look, picked: dict[str, str]) -> dict[str, Any]:
+    search = filters.parse(picked) | {"until": read_moment(look.read("until"), "until")}
+    for name in ("before", "batch"):
+        if look.read(name):
+            search[name] = look.read_number(name, 1, ID_MAX)
+    return search
 
 
 def _list_verbs(look: Look, status: str | None) -> list[str]:
@@ -129,17 +138,22 @@ def fix_job(act: Act, id: str) -> Response:
         said = str(error) if is_json else f"the payload is no JSON: {error}"
         with open_session(act.app, is_read_only=True) as opened:
             look = Look(opened, act.request, act.app, act.memory)
-            return replace(show_job(look, id, said), status=400)
+            return show_job(look, id, said)
     return act.go(f"/jobs/{made.id}", f"retried with other arguments, as job {made.id}")
 
 
 def list_errors(look: Look) -> Response:
     """How attempts failed, each error once; its dead jobs are a link away."""
     since = look.read("since") or ERRORS_SINCE
-    found = look.opened.jobs.errors(
-        since=read_moment(since, "since") or ERRORS_SINCE, job_type=look.read("job_type")
+    found, refused = [], ""
+    try:
+        moment = read_moment(since, filters.FILTERS["since"]) or ERRORS_SINCE
+        found = look.opened.jobs.errors(since=moment, job_type=look.read("job_type"))
+    except UsageError as error:
+        refused = str(error)
+    return look.show(
+        "errors.html", "Errors", {"errors": found}, refused, since=since, ERRORS=ERRORS
     )
-    return look.show("errors.html", "Errors", {"errors": found}, since=since, ERRORS=ERRORS)
 
 
 def list_queues(look: Look) -> Response:

@@ -45,7 +45,7 @@ ABOUT = (
     ["limits", "set", "smtp", "50"], ["work", "--drain"],
 )  # fmt: skip
 ELSEWHERE = {"demo", "web", "run", "db url", "db psql", "db stop", "db reset", "secrets new-key"}
-ELSEWHERE |= {"secrets rotate"}
+ELSEWHERE |= {"secrets rotate", "docs", "import-table", "mcp"}
 """They print no instant and no duration of their own, or are tested with what they start."""
 INSTANTS = re.compile(
     r"(at|.*_at|since|until|.*_until|scheduled_for|hour|complete_to|oldest_due|next|enqueued_at)"

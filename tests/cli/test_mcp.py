@@ -98,11 +98,16 @@ async def test_an_agent_acts_only_with_a_reason_and_its_name_is_logged(
     ]
 
 
-async def test_a_server_outlives_its_database(rota: Here) -> None:
+async def test_a_server_outlives_its_database_and_an_app_that_prints(rota: Here) -> None:
     rota.environment["ROTA_DATABASE_URL"] = "postgresql://postgres@127.0.0.1:1/x"
     async with begin(rota) as agent:
         for _ in range(2):
             assert "DatabaseUnavailable" in await agent.fails("overview")
+        shop = rota.directory / "shop.py"
+        shop.write_text(f"{shop.read_text()}\nprint('ready')\n")
+        assert "DatabaseUnavailable" in await agent.fails("overview")
+        assert "stauts" in await agent.fails("find", stauts="dead")
+        assert (await agent.ask("docs", words="retry"))["pages"]
 
 
 def test_a_long_answer_is_cut_and_says_what_it_left_out() -> None:

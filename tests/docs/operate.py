@@ -124,7 +124,7 @@ def serve_alone(reader: Reader) -> None:
     reader.ask("insert into rota.job (job_type) values ('pack')")
     reader.type("rota web --host 0.0.0.0 2>&1 | grep 'set ROTA_WEB_TOKEN'")
     reader.follow_to("It serves this machine")
-    form, here = {"id": 1, "why": "not wanted"}, {"sec-fetch-site": "same-origin"}
+    form, here = {"job": 1, "why": "not wanted"}, {"sec-fetch-site": "same-origin"}
     url = f"http://127.0.0.1:{reader.ports['8080']}"
     # It says where it serves a moment before it does.
     with httpx.Client(base_url=url, transport=httpx.HTTPTransport(retries=9)) as web:

@@ -23,6 +23,7 @@ import rota
 from rota.client.session import open_session
 from rota.dashboard import VERBS, Access, Dashboard, dashboard, kept, serving
 from rota.dashboard.access import is_from_here
+from rota.dashboard.request import Request
 from tests.dashboard.conftest import HERE, HOSTILE, PREFIX, Serve, Site
 from tests.store.planned import move_clock
 from tests.support.rules import rule
@@ -638,6 +639,11 @@ def test_doctor_is_asked_twice_a_minute_however_many_look(
     now[0] += kept.KEPT_S
     memory.find_checks()
     assert asked == [1_000.0, 1_000.0 + kept.KEPT_S]
+    made = dashboard(app, authorize=lambda _: Access("ann"))
+    made.warm()
+    asking: Any = made.admit(Request("GET", "", "/", {}, {}, None, {}))
+    assert made.answer(asking, None).status == 200
+    assert len(asked) == 3, "the first page has what was asked ahead"
 
 
 @rule("M87")

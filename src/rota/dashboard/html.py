@@ -97,6 +97,12 @@ def _environment() -> jinja2.Environment:
     return made
 
 
+def compile_templates() -> None:
+    environment = _environment()
+    for name in environment.list_templates():
+        environment.get_template(name)
+
+
 def cut(value: object, most: int = TEXT_MAX) -> str:
     text = str(value)
     return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hmac
+import threading
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ def serve(app: App, host: str, port: int, token: str | None, *, read_only: bool)
     made = dashboard(app)
     if token is not None:
         made = _Login(app, token, frozenset() if read_only else VERBS)
+    threading.Thread(target=made.warm, daemon=True).start()
     uvicorn.run(
         made.asgi,
         host=host,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rota.client.session import open_session
 from rota.dashboard.access import Authorize, find_access, is_from_here
-from rota.dashboard.html import explain
+from rota.dashboard.html import compile_templates, explain
 from rota.dashboard.kept import Memory
 from rota.dashboard.look import Act, Forbidden, Look
 from rota.dashboard.pages import GETS, POSTS, find_page
@@ -89,6 +89,13 @@ class Dashboard:
 
         self.asgi = asgi  # a function: servers take a method for an application of ASGI 2
         """The application of ASGI."""
+
+    def warm(self) -> None:
+        """Do ahead what the first page would wait for: compile the templates, ask doctor."""
+        compile_templates()
+        # Without a database the first page says so, and doctor has found nothing yet.
+        with suppress(RotaError), open_session(self._app, is_read_only=True):
+            self._memory.find_checks()
 
     async def _serve(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import sys
 import textwrap
@@ -13,6 +14,7 @@ import time
 import psycopg
 
 import rota
+from rota import embedded
 from story.figures import Promise
 from story.play import play
 from story.stage import StoryError
@@ -30,6 +32,8 @@ def main() -> int:
         signal.signal(number, lambda received, _: sys.exit(128 + received))
     out = sys.stderr if asked.json else sys.stdout
     began = time.monotonic()
+    given = os.environ.get("ROTA_DATABASE_URL")
+    is_private = given in (None, embedded.running())
     kept: list[bool] = []
 
     def then(found: list[Promise], theatre: Theatre) -> None:
@@ -37,6 +41,10 @@ def main() -> int:
         show(found, round(time.monotonic() - began, 1), as_json=asked.json)
         if asked.open:
             keep_open(theatre)
+        elif not asked.json:
+            # A private server stops with its last process.
+            look = "rota demo --open" if is_private else f"rota web --url '{theatre.url}'"
+            print(f"To look at it: {look}")
 
     try:
         play(lambda line: print(line, file=out, flush=True), then, cron=asked.cron)
@@ -89,7 +97,7 @@ def keep_open(theatre: Theatre) -> None:
         f"and its jobs: {theatre.site}/admin/jobs/. In another terminal:\n\n"
         f"  export ROTA_DATABASE_URL='{theatre.url}'\n"
         "  rota top\n  rota jobs --status dead\n  rota doctor\n\n"
-        "Its clock is ahead of yours, and stands still."
+        "Its clock is behind yours, and stands still."
     )
     stopped = threading.Event()
     try:

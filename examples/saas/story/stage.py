@@ -57,9 +57,10 @@ def make_database(connection: psycopg.Connection, url: str) -> str:
     return f"postgresql:///{DATABASE}?{urlencode(others, quote_via=quote)}"
 
 
-def next_sunday(now: datetime) -> datetime:
-    """Return five in the afternoon of the first Sunday after this day."""
-    day = now + timedelta(days=(5 - now.weekday()) % 7 + 1)
+def last_sunday(now: datetime) -> datetime:
+    """Return five in the afternoon of the last Sunday whose Monday is over."""
+    day = now - timedelta(days=2)
+    day -= timedelta(days=(day.weekday() + 1) % 7)
     return day.replace(hour=17, minute=0, second=0, microsecond=0)
 
 

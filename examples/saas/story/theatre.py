@@ -77,7 +77,7 @@ class Theatre:
         self._stack.callback(self.app.close)
         self.watch = enter(psycopg.connect(self.url, autocommit=True))
         self._clock = enter(Harness(self.app))
-        self.now = self._clock.freeze(stage.next_sunday(stage.real_now()))
+        self.now = self._clock.freeze(stage.last_sunday(stage.real_now()))
         stage.fill(self.watch, self.files, self.now)
         self.site = enter(_serving())
         self._client = enter(httpx2.Client(timeout=40))

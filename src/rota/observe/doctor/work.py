@@ -16,7 +16,9 @@ from rota.observe.doctor.finding import Cause, Facts, Finding, Thresholds, bad, 
 def queues(facts: Facts, thresholds: Thresholds) -> Finding:
     unserved = facts["unserved"]
     if not unserved and facts["left"]:
-        return ok(f"each queue with due jobs was served within the hour; {_left(facts['left'])}")
+        return ok(
+            f"each queue with due jobs was served within the hour; {_describe_left(facts['left'])}"
+        )
     if not unserved:
         return ok("each queue with due jobs is served")
     text = ", ".join(
@@ -31,7 +33,7 @@ def queues(facts: Facts, thresholds: Thresholds) -> Finding:
     )
 
 
-def _left(queues: list[Facts]) -> str:
+def _describe_left(queues: list[Facts]) -> str:
     """Say which queues lost their last worker, and when."""
     each = list_some(
         f"{queue['queue']!r} (its last one "
@@ -212,7 +214,7 @@ def oldest(facts: Facts, thresholds: Thresholds) -> Finding:
         because += ("unserved queue", "unknown type", "pause", "unread payload")
     do = "the workers are busy: add slots or workers, or find what makes their jobs slow"
     if left := [one for one in facts["left"] if one["waiting_s"] >= thresholds.due_s[0]]:
-        text = f"{text}; {_left(left)}"
+        text = f"{text}; {_describe_left(left)}"
         do = f"start a worker for it: rota work --queue {quote(left[0]['queue'] + '=10')}"
     return (bad if waiting_s >= thresholds.due_s[1] else warn)(text, do, because=because)
 

@@ -35,8 +35,8 @@ MOST = {
     "methods written twice, for plain code and to be awaited": 43,
     "files in the largest circle of imports, also for types": 3,
     # What a reader has to hold in all.
-    "lines of src": 71_810,
-    "lines of tests": 71_657,
+    "lines of src": 71_826,
+    "lines of tests": 71_677,
 }
 """The budgets."""
 

@@ -158,3 +158,23 @@ def test_a_claim_written_by_hand_is_refused_with_what_to_call(connection: Connec
             "update rota.job set status = 'running', attempts = attempts + 1, locked_by = 'me', "
             "locked_until = now() + interval '2 minutes'"
         )
+
+
+@rule("M2")
+@pytest.mark.parametrize(
+    "odd",
+    [
+        "create table part () inherits (jobs)",
+        "create table line (job bigint references jobs (id) on delete cascade)",
+        "create function keep() returns trigger language plpgsql as 'begin return null; end'; "
+        "create trigger keep before delete on jobs for each row execute function keep()",
+    ],
+)
+def test_a_table_whose_rows_cannot_go_alone_is_refused(
+    connection: Connection, rota: Here, odd: str
+) -> None:
+    connection.execute(NEXT_RUN_AT)
+    connection.execute(odd.encode())
+    assert rota("import-table", "jobs", "--apply").status == 2
+    assert found(connection) == {}
+    assert connection.execute("select count(*) from jobs").fetchone() == (3,)

@@ -54,6 +54,11 @@ begin
   execute format(
     'delete from %s t using pg_temp.rota_import i where t.ctid = i.place', p_table::regclass
   );
+  get diagnostics moved = row_count;
+  if moved <> (select count(*) from pg_temp.rota_import) then
+    raise exception 'a trigger or a policy keeps rows of %: they would be there and here', p_table
+      using errcode = 'invalid_parameter_value';
+  end if;
   update {schema}.idempotency k
   set expires_at = i.ended_at + coalesce(t.key_ttl, interval '90 days')
   from pg_temp.rota_import i
@@ -102,7 +107,5 @@ begin
     i.idempotency_key, i.created_at, i.ended_at
   from pg_temp.rota_import i
   where i.target in ('succeeded', 'cancelled');
-  select count(*) into moved
-  from pg_temp.rota_import;
   return next;
 end $$;

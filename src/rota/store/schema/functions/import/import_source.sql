@@ -2,7 +2,8 @@
 -- the names of theirs; statuses, theirs (in small letters) with what each means; queue, if all go
 -- to one; lease_s, for a table that has only locked_at. Rows of the query: place (ctid), columns of
 -- job, ended_at, target and refusal (why the row stays; NULL: it moves). target: a status of job or
--- of job_history; running: its worker still has it; old: history keeps no such day.
+-- of job_history; running: its worker still has it; old: history keeps no such day. Refuses a table
+-- whose ctid names no single row, or whose DELETE reaches other tables.
 create or replace function {schema}.import_source(p_table regclass, p_spec jsonb)
 returns text
 language plpgsql stable
@@ -16,6 +17,18 @@ declare
     where num_nonnulls(t.key_arguments, t.group_arguments, t.asks, t.secret_fields) > 0
   );
 begin
+  if exists (
+    select from pg_class c
+    where c.oid = p_table
+      and (c.relkind <> 'r' or c.relhassubclass)
+  )
+  or exists (select from pg_constraint f where f.confrelid = p_table)
+  then
+    raise exception
+      '% is partitioned, no table, or foreign keys refer to it: a row could not go alone. Copy the '
+      'rows into a plain table, and move that', p_table
+      using errcode = 'invalid_parameter_value';
+  end if;
   select string_agg(
     format(
       '%s as %I',

@@ -36,7 +36,7 @@ MOST = {
     "files in the largest circle of imports, also for types": 3,
     # What a reader has to hold in all.
     "lines of src": 71_826,
-    "lines of tests": 71_677,
+    "lines of tests": 71_678,
 }
 """The budgets."""
 
